@@ -29,7 +29,7 @@ says() {
   for mode in --interp --jit --arena '--jit --gc-every-stub'; do
     # shellcheck disable=SC2086
     got=$("${scheme[@]}" $mode "$work/p.scm" 2>&1)
-    [ "$got" = "$1" ] || fail "$mode: wanted: $1"$'\n'"got: $got"
+    [ $? -lt 128 ] && [ "$got" = "$1" ] || fail "$mode: wanted: $1"$'\n'"got: $got"
   done
 }
 

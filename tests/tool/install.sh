@@ -211,7 +211,7 @@ case_install_example_of_the_header_runs() {
   local cc said
   for cc in gcc clang-14; do
     must "$cc" -std=c11 -Wall -Wextra -Werror -o program program.c "${flags[@]}" -Wl,-rpath,"$root/lib"
-    said=$(./program | tr '\n' ' ') || fail "the example failed"
+    said=$(set -o pipefail; ./program | tr '\n' ' ') || fail "the example failed"
     [ "$said" = "compiled: 42 invalidated: -1 collected: yes " ] || fail "the example said $said"
   done
 }
@@ -225,8 +225,9 @@ case_install_lines_of_the_readme_run() {
   make() { command make --no-print-directory SETUP=no GC="$gc" BUILD="$build" "$@" >"$work/log" 2>&1; }
   # The program is put where it is out of the tree's way.
   (set -e; HOME=$work/home; . <(sed "s,-o ,-o $work/,; s,\\./,$work/," "$work/lines")
-    [ "$(command -v codeheap-top)" = "$HOME/codeheap/bin/codeheap-top" ]) >"$work/said" 2>&1 ||
-    { cat "$work/lines" "$work/said" "$work/log" >&2; fail "the lines of README"; }
+    [ "$(command -v codeheap-top)" = "$HOME/codeheap/bin/codeheap-top" ]) >"$work/said" 2>&1
+  # Before || a shell would go on behind a line that failed.
+  [ $? = 0 ] || { cat "$work/lines" "$work/said" "$work/log" >&2; fail "the lines of README"; }
   grep -qx 42 "$work/said" || fail "they said $(cat "$work/said")"
 }
 

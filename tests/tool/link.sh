@@ -244,7 +244,7 @@ C
   local said words
   said=$("$work/loads" "$build/libcodeheap.so") && return 0 # another loader, with more room
   words=${said#*: }
-  grep -qF "$words" docs/operating.md && grep -qF "$words" docs/building.md || fail "no document has these words: $words"
+  [ -n "$words" ] && grep -qF "$words" docs/operating.md && grep -qF "$words" docs/building.md || fail "no document has these words: $words"
 }
 
 # Each copy stops a thread by the same signal, which the other's handler passes on.

@@ -13,8 +13,10 @@ llvm() {
   fail "no LLVM libunwind: install libunwind-14"
 }
 
+preloaded=
 under_llvm() { # under_llvm PROGRAM CASE
-  LD_PRELOAD=$(llvm) "$build/tests/$1" "$2"
+  preloaded=${preloaded:-$(llvm)} || exit 1
+  LD_PRELOAD=$preloaded "$build/tests/$1" "$2" </dev/null
 }
 
 each_case() { # each_case PROGRAM

@@ -88,6 +88,7 @@ stress_says_of_a_file_whether_it_fails_or_is_no_program() {
 stress_that_fails_keeps_a_short_program_in_scheme() {
   local seed whole short
   for ((seed = 7; ; seed++)); do
+    rm -rf "$work/stress/failures"
     break_and_find "$work" SKIP_STACKS 2 $seed 2000
     whole=$(ls "$work"/stress/failures/scheme-*[0-9].scm 2>/dev/null | head -n 1)
     short=$(ls "$work"/stress/failures/scheme-*-min.scm 2>/dev/null | head -n 1)
