@@ -235,8 +235,11 @@ class vm
 class attached
 {
       public:
-	explicit attached(const heap &heap) noexcept
-	    : was_attached(has(heap.get())), its_heap(heap.get()),
+	explicit attached(const heap &heap) noexcept : attached(heap.get())
+	{
+	}
+	explicit attached(ch_heap *heap) noexcept
+	    : was_attached(has(heap)), its_heap(heap),
 	      its_status(was_attached ? CH_OK : ch_thread_attach(its_heap, nullptr, nullptr))
 	{
 	}

@@ -11,7 +11,7 @@
 // ORC calls deallocate when a ResourceTracker goes; then the owner is released.
 #include "codeheap_jitlink.h"
 
-#include <codeheap/look.h>
+#include <codeheap/codeheap.hpp>
 #include <llvm/ExecutionEngine/JITLink/JITLink.h>
 
 #include <vector>
@@ -36,29 +36,7 @@ Error failure(const Twine &What, const Twine &Why)
 
 // ORC's threads come and go between calls: one that is not attached is so for a call, and no
 // collection waits for it.
-class Guest
-{
-      public:
-	explicit Guest(ch_heap *H)
-	    : Heap(!has(H) && ch_thread_attach(H, nullptr, nullptr) == CH_OK ? H : nullptr)
-	{
-	}
-	~Guest()
-	{
-		if (Heap)
-			(void)!ch_thread_detach(Heap);
-	}
-	Guest(const Guest &) = delete;
-
-      private:
-	// Only in an attached thread a walk by frame pointers knows the stack.
-	static bool has(const ch_heap *H)
-	{
-		const void *Caller;
-		return ch_backtrace(H, CH_BACKTRACE_FRAMES, nullptr, &Caller, 1) > 0;
-	}
-	ch_heap *Heap;
-};
+using Guest = attached;
 
 struct Segment {
 	ch_code Code = {};

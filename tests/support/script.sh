@@ -9,6 +9,9 @@ ulimit -t 1800
 
 fail() { echo "$*" >&2; exit 1; }
 must() { "$@" || fail "failed: $*"; }
+# Whether a test of mutants has these words for the first time: their case first runs where nothing is broken.
+tried=
+is_new() { [[ "$tried|" != *"|$*|"* ]] && tried+="|$*"; }
 # gdb 13 leaves the registers of AMX out, and Linux takes no part of a state (EFAULT): there gdb calls no function.
 skip_where_gdb_writes_no_registers() { # skip_where_gdb_writes_no_registers FILE: with what gdb said
   grep -qs "Couldn't write extended state status" "$1" || return 0

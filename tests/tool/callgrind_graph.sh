@@ -586,10 +586,8 @@ END
 # try CASE NAMES: runs the case with this program in a folder of its own.
 try() { (names=$2 work=$work/case; rm -rf "$work"; mkdir "$work"; "$1"); }
 # rule CASE FILE PATTERN TEXT: in a copy of the tool the line with the pattern gets another text; the case must notice.
-tried=
 rule() {
-  [[ " $tried " == *" $1 "* ]] || try "$1" "$names" || fail "$1 itself"
-  tried+=" $1"
+  ! is_new "$1" || try "$1" "$names" || fail "$1 itself"
   rm -rf "$work/broken"
   mkdir -p "$work/broken/tools"
   cp -r tools/callgrind "$work/broken/tools"

@@ -643,11 +643,9 @@ try() {
   (trap end_writer EXIT; work=$work/case top=$2; "$1")
 }
 # rule CASE FILE PATTERN TEXT: in a copy of the program the pattern becomes another text; the case must notice.
-tried=
 rule() {
   local broken=$work/broken
-  [[ " $tried " == *" $1 "* ]] || try "$1" "$top" || fail "$1 itself"
-  tried+=" $1"
+  ! is_new "$1" || try "$1" "$top" || fail "$1 itself"
   rm -rf "$broken"
   mkdir -p "$broken/tools"
   cp -r tools/codeheap-top tools/draw "$broken/tools"
