@@ -296,7 +296,7 @@ END
     # shellcheck disable=SC2086
     gdb -nx -batch -x "$work/gdb" --args "${scheme[@]}" $mode --sinks=unwind,gdb \
       --load="$image" -e '(begin (warm 60) 1)' > "$work/out" 2> "$work/err" < /dev/null
-    grep -q 'ptrace.*not permitted' "$work/err" && { echo 'the kernel refuses ptrace'; exit 77; }
+    skip_where_ptrace_is_refused "$work/err"
     [ "$(grep -oE 'scm::(leaf|walk|warm) walk.scm:[0-9]|\bmain \(argc' "$work/out" | uniq |
       tr '\n' ' ')" = 'scm::leaf walk.scm:1 scm::walk walk.scm:2 scm::warm walk.scm:3 main (argc ' ] ||
       fail "$mode: $(grep '^#' "$work/out")"

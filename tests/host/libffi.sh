@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: MIT
 # libffi's closures in the heap (hosts/libffi), built against the installed library. Each case is one of its program's, in a
 # process of its own. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
+. tests/support/script.sh
 if [ $# = 0 ]; then
   echo "libffi_gdb_unwinds_each_instruction 240 0 -"
   sed -n 's/^CASE(\(.*\))$/libffi_\1 120 0 -/p' hosts/libffi/cases.c hosts/libffi/cases_unwind.cc
@@ -13,9 +12,8 @@ fi
 # From a frame that is about to call the closure, instruction by instruction into libffi: at each one of the closure's code
 # gdb shows the code's name and its caller.
 gdb_unwinds_each_instruction() {
-  local out commands
-  commands=$(mktemp) || return 1
-  cat >"$commands" <<'GDB'
+  make_work
+  cat >"$work/commands" <<'GDB'
 set pagination off
 set disable-randomization off
 break caught_from
@@ -31,16 +29,12 @@ while $pc >= $code && $pc < $code + 24
 end
 kill
 GDB
-  out=$(CODEHEAP_SINKS=unwind,gdb gdb -nx --batch -x "$commands" --args "$build/libffi/cases" \
-    exception_passes_a_closure 2>&1 </dev/null)
-  rm -f "$commands"
-  if grep -qiE 'ptrace.*(not permitted|denied)|Could not trace the inferior' <<<"$out"; then
-    echo 'skip: the kernel refuses ptrace'
-    exit 77
-  fi
-  python3 - "$out" <<'PYTHON' || { echo "$out" | tail -40; return 1; }
+  CODEHEAP_SINKS=unwind,gdb gdb -nx --batch -x "$work/commands" --args "$build/libffi/cases" \
+    exception_passes_a_closure >"$work/said" 2>&1 </dev/null
+  skip_where_ptrace_is_refused "$work/said"
+  python3 - "$work/said" <<'PYTHON' || fail "$(tail -40 "$work/said")"
 import re, sys
-walks = sys.argv[1].split("AT\n")[1:]
+walks = open(sys.argv[1]).read().split("AT\n")[1:]
 assert len(walks) >= 3, "few instructions"
 for walk in walks:
     frames = re.findall(r"^#(\d) +(?:0x[0-9a-f]+ in )?(\w+)", walk, re.M)

@@ -163,7 +163,7 @@ case_names_functions_in_gdb() { # by LLVM's own part of gdb's interface; our par
   for sinks in unwind unwind,gdb; do
     CODEHEAP_SINKS=$sinks gdb -q -nx -batch -ex 'set breakpoint pending on' -ex 'break vsnprintf' -ex run -ex bt --args \
       "$lli" "$made/numbers.bc" >"$work/out" 2>&1 </dev/null
-    grep -qiE 'ptrace|could not trace' "$work/out" && { echo "skip: the kernel refuses ptrace"; exit 77; }
+    skip_where_ptrace_is_refused "$work/out"
     callers=$(sed -nE 's/^#[12] +(0x[0-9a-f]+ in )?([^ ]*) .*/\2/p' "$work/out" | tr '\n' ' ')
     [ "$sinks $callers" = 'unwind say main ' ] || [ "$sinks $callers" = 'unwind,gdb numbers.bc numbers.bc ' ] || fail "$(tail -5 "$work/out")"
   done

@@ -136,10 +136,7 @@ END
   gdb -nx -q -batch -ex 'set pagination off' -ex 'set disable-randomization off' \
     -ex 'set breakpoint pending on' -ex 'break getppid' -ex run -ex bt \
     --args $python -m codeheap --sinks=gdb,unwind "$work/work.py" >"$work/said" 2>&1 </dev/null
-  if grep -qiE 'ptrace.*(not permitted|denied)|Could not trace the inferior' "$work/said"; then
-    echo 'skip: the kernel refuses ptrace'
-    exit 77
-  fi
+  skip_where_ptrace_is_refused "$work/said"
   local frames
   frames=$(grep -oE 'py::[^:]+:/small/__letters__.py ' "$work/said" | sed 's/^py:://; s/:.*//' | tr '\n' ' ')
   [ "$frames" = 'thing.__enter__ my__steps outer.<locals>.<listcomp> outer <module> ' ] ||

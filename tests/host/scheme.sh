@@ -450,7 +450,7 @@ END
   ln -s "$work/a dir" "$work/link"
   gdb -nx -batch -x "$work/gdb" --args "${scheme[@]}" --sinks=none --lines "$work/link/named.scm" \
     > "$work/out" 2> "$work/err" || fail "gdb: exit $?: $(cat "$work/err")"
-  grep -q 'ptrace.*not permitted' "$work/err" && { echo 'the kernel refuses ptrace'; exit 77; }
+  skip_where_ptrace_is_refused "$work/err"
   # The entry of a procedure and the frame of its body have its line, hot and cold; the test in front and what comes
   # behind have their own.
   local lines
@@ -559,7 +559,7 @@ END
   printf '%s\n' 'set pagination off' 'break number_add' run backtrace > "$work/gdb"
   gdb -nx -batch -x "$work/gdb" --args "${scheme[@]}" --interp --trampolines --sinks=unwind,gdb \
     "$work/fib.scm" > "$work/out" 2> "$work/err" < /dev/null
-  grep -q 'ptrace.*not permitted' "$work/err" && { echo 'the kernel refuses ptrace'; exit 77; }
+  skip_where_ptrace_is_refused "$work/err"
   [ "$(grep -oE 'scm::[a-z]+ fib.scm:[0-9]|\bin main\b' "$work/out" | uniq | tr '\n' ' ')" = \
     'scm::fib fib.scm:1 scm::start fib.scm:2 scm::toplevel fib.scm:3 in main ' ] ||
     fail "$(grep '^#' "$work/out")"

@@ -18,6 +18,17 @@ skip_where_gdb_writes_no_registers() { # skip_where_gdb_writes_no_registers FILE
   echo 'skip: gdb writes no registers of this processor'
   exit 77
 }
+skip_where_ptrace_is_refused() { # skip_where_ptrace_is_refused FILE: with what a debugger said
+  grep -qiE 'ptrace.*(not permitted|denied)|could not trace the inferior|failed to launch' "$1" || return 0
+  echo 'skip: the kernel refuses ptrace'
+  exit 77
+}
+# The flags as a shell splits them: pkg-config quotes a blank in a path.
+flags_of() { # flags_of [--static] PACKAGE...: into the array flags
+  local text
+  text=$(pkg-config --cflags --libs "$@") || fail "pkg-config does not know $*"
+  eval "flags=($text)"
+}
 make_work() { # a folder $work, which goes with the script
   work=$(mktemp -d "${TMPDIR:-/tmp}/codeheap-script.XXXXXX") || exit 1
   trap 'rm -rf "$work"' EXIT

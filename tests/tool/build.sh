@@ -40,11 +40,11 @@ case_archive_is_built_with_musl() {
   [ "$("$work/min")" = "$("$CODEHEAP_BUILD/examples/min")" ] || fail "the program says something else"
 }
 
-flags_of() { make --no-print-directory "$@" vars | sed -n 's/^CFLAGS=//p'; }
+made_with() { make --no-print-directory "$@" vars | sed -n 's/^CFLAGS=//p'; }
 case_build_has_warnings_as_errors_in_tests_only() {
-  flags_of | grep -q -- -Wall || fail "no flags"
-  flags_of | grep -- -Werror && fail "a warning ends the build of a packager"
-  flags_of WERROR=1 | grep -q -- -Werror || fail "WERROR=1 does nothing"
+  made_with | grep -q -- -Wall || fail "no flags"
+  made_with | grep -- -Werror && fail "a warning ends the build of a packager"
+  made_with WERROR=1 | grep -q -- -Werror || fail "WERROR=1 does nothing"
   grep -q '^export WERROR=1' .ci/run || fail "the gate lets warnings pass"
 }
 

@@ -20,10 +20,7 @@ session() {
   sed -i '1i set pagination off\nset confirm off\nset breakpoint pending on' "$work/commands"
   [ "$1" != --args ] || sed -i '1i set disable-randomization off' "$work/commands" # containers refuse it
   gdb -nx -q -batch -x "$work/commands" "$@" >"$work/said" 2>&1 </dev/null
-  if grep -qiE 'ptrace.*(not permitted|denied)|Could not trace the inferior' "$work/said"; then
-    echo 'skip: the kernel refuses ptrace'
-    exit 77
-  fi
+  skip_where_ptrace_is_refused "$work/said"
   skip_where_gdb_writes_no_registers "$work/said"
 }
 # needs_registers PROGRAM FUNCTION: some virtual machines take a debug register and never stop at it.

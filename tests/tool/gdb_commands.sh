@@ -732,7 +732,7 @@ EOF
   {
     printf '%s\n' "attach $pid" 'codeheap blocks' 'codeheap break -int3 other' 'continue &' "shell python3 $work/byte.py"
   } | gdb_says "$work/debuggee"
-  grep -q 'ptrace: Operation not permitted' "$work/said" && { echo "skip: gdb may not attach here"; exit 77; }
+  skip_where_ptrace_is_refused "$work/said"
   said ' outer$'
   said '^byte cc$'
   python3 "$work/byte.py" | grep -q '^byte b8$' || fail "an INT3 stays in the code"

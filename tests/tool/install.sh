@@ -87,12 +87,6 @@ int main(void)
 C
 }
 
-# The flags as a shell splits them: pkg-config quotes a blank in a path.
-flags_of() { # flags_of [--static] PACKAGE...: into the array flags
-  local text
-  text=$(pkg-config --cflags --libs "$@") || fail "pkg-config does not know $*"
-  eval "flags=($text)"
-}
 each_compiler() { # each_compiler COMMAND...: with `compiler -std=... -x language` behind it
   "$@" gcc -std=c11 -x c
   "$@" clang-14 -std=c11 -x c

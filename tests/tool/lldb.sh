@@ -32,7 +32,7 @@ session() { # session ARGUMENTS: lldb's commands from standard input; what it sa
   cat >"$work/commands"
   CODEHEAP_SINKS=unwind,gdb CODEHEAP_WX=${backend:-} "$lldb" --no-lldbinit -s "$work/commands" -- "$work/program" "$@" \
     >"$work/said" 2>&1 </dev/null
-  ! grep -qiE 'ptrace.*(not permitted|denied)|failed to launch' "$work/said" || { echo 'skip: the kernel refuses ptrace'; exit 77; }
+  skip_where_ptrace_is_refused "$work/said"
 }
 said() { grep -qE -- "$1" "$work/said" || fail "lldb did not say '$1': $(tail -30 "$work/said")"; }
 

@@ -124,7 +124,7 @@ case_gdb_breaks_in_code_on_procmem() {
   export CODEHEAP_SINKS=unwind,gdb
   CODEHEAP_WX=procmem gdb -q -batch -iex 'set auto-load no' -ex 'set debuginfod enabled off' \
     -ex 'break say_ready' -ex run -ex 'break named' -ex continue -ex 'info breakpoints' "$work/program" >"$work/said" 2>&1 </dev/null
-  grep -qE 'ptrace|not permitted' "$work/said" && { echo "skip: the kernel refuses ptrace"; exit 77; }
+  skip_where_ptrace_is_refused "$work/said"
   says 'Breakpoint 2, .* in named '
 }
 # The call that tries the sizes succeeds.

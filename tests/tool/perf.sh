@@ -274,7 +274,8 @@ perf_report_names_the_loop_of_an_interrupted_record() {
   await has_started
   trap 'kill -9 $pid 2> /dev/null; rm -rf "$work" "/tmp/perf-$pid.map"' EXIT
   await loop_is_named
-  sleep 0.3
+  has_run() { [ "$(cut -d ' ' -f 14 "/proc/$pid/stat")" -ge "$1" ]; } # in ticks of 10 ms
+  await has_run $(($(cut -d ' ' -f 14 "/proc/$pid/stat") + 30))
   kill -INT "$recorder"
   wait "$recorder"
   report_names_the_loop || fail "perf report names nothing after Ctrl-C: $(grep % "$work/report" | head -3)"

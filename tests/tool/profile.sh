@@ -96,12 +96,6 @@ int main(int argc, char **argv)
 }
 C
 }
-# The flags as a shell splits them: pkg-config quotes a blank in a path.
-flags_of() { # flags_of [--static] PACKAGE...: into the array flags
-  local text
-  text=$(pkg-config --cflags --libs "$@") || fail "pkg-config does not know $*"
-  eval "flags=($text)"
-}
 build_program() { # build_program shared|static PACKAGE..., in this order
   local kind=$1 static=()
   shift
