@@ -40,12 +40,12 @@ void ch__block_unlink(struct ch_heap *, uint32_t block, bool patch_incoming, boo
 /* What the stubs' trampoline enters. */
 void ch__stub_hit(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t return_address);
 
-/* Whether a site of so many bytes at exec, with this exit, may be attached. The bytes may not
- * overlap an attached site, no exit of the block and no entry may lead between two of the bytes,
- * and the exit may not lie inside a site of any block. A ref leads nowhere, and may overlap another
- * ref. The block is OPEN and the thread's, or LIVE and heap is held. */
-bool ch__sites_allow(const struct ch__subject *, uintptr_t exec, size_t bytes, uintptr_t exit,
-		     bool is_ref);
+/* CH_E_SITE unless `what` of so many bytes at exec, with this exit, may be attached. The bytes may
+ * not overlap an attached site, no exit of the block and no entry may lead between two of the
+ * bytes, and the exit may not lie inside a site of any block. A ref leads nowhere, and may overlap
+ * another ref. The block is OPEN and the thread's, or LIVE and heap is held. */
+enum ch_status ch__sites_allow(const struct ch__subject *, const char *what, uintptr_t exec,
+			       size_t bytes, uintptr_t exit, bool is_ref);
 /* Returns CH_E_ARG for an address outside of the block; `what` is "the ref", for example. */
 enum ch_status ch__because_outside(const struct ch__subject *, const char *what, uintptr_t at);
 /* Counts an attach, and makes a map of the block's sites where the block gets many. */

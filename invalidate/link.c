@@ -96,9 +96,9 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 		*index = ch__branch_after(heap, *index);
 	if (!*index)
 		return ch__because(CH_E_FULL, "ch_open.branch_room is 0 or used up");
-	if (!ch__sites_allow(s, at, bytes, exit, false))
-		return ch__because(CH_E_SITE, "ch_branch_site.at %lx shares bytes with what is "
-					      "attached, or an exit or entry leads inside", at);
+	status = ch__sites_allow(s, "ch_branch_site.at", at, bytes, exit, false);
+	if (status != CH_OK)
+		return status;
 	if (exit && ch__pool_has(heap->pool, ch__pool_exec_of(heap->pool, exit)))
 		return ch__because_outside(s, "ch_branch_site.exit", exit);
 	uintptr_t stub = ch__stub_exec(heap, s->block, *index);

@@ -252,13 +252,18 @@ static bool may_lead_to(const struct ch__subject *s, uintptr_t exec)
 	return may;
 }
 
-bool ch__sites_allow(const struct ch__subject *s, uintptr_t exec, size_t bytes, uintptr_t exit,
-		     bool is_ref)
+enum ch_status ch__sites_allow(const struct ch__subject *s, const char *what, uintptr_t exec,
+			       size_t bytes, uintptr_t exit, bool is_ref)
 {
 	uint32_t at = ch__offset(s->heap, exec);
-	if (!has_room(s, at, at + (uint32_t)bytes, is_ref) || (exit > exec && exit < exec + bytes))
-		return false;
-	return !ch__pool_has(s->heap->pool, exit) || may_lead_to(s, exit);
+	if (!has_room(s, at, at + (uint32_t)bytes, is_ref))
+		return ch__because(CH_E_SITE, "%s %lx shares bytes with what is attached, or an "
+					      "exit or the entry leads inside", what, exec);
+	if ((exit > exec && exit < exec + bytes) ||
+	    (ch__pool_has(s->heap->pool, exit) && !may_lead_to(s, exit)))
+		return ch__because(CH_E_SITE, "%s %lx: the exit %lx leads inside of what is "
+					      "attached", what, exec, exit);
+	return CH_OK;
 }
 
 static const char *const names[] = {[STUBS] = "a stub",
@@ -373,14 +378,12 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	if (!ch__arch_diverter_reaches(point, leads_to))
 		return ch__because(CH_E_REACH, "the exit %lx is out of the point's reach",
 				   leads_to);
-	bool is_there = ch__arch_diverter_is_there(ch__pool_read(s.heap->pool, point));
-	if (!is_there || !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
-		return ch__because(CH_E_SITE, "the point %lx %s", point,
-				   is_there ? "shares bytes with what is attached, or the exit "
-					      "leads inside"
-					    : "has other bytes than a patch point");
+	if (!ch__arch_diverter_is_there(ch__pool_read(s.heap->pool, point)))
+		return ch__because(CH_E_SITE, "the point %lx has other bytes than a patch point",
+				   point);
+	status = ch__sites_allow(&s, "the point", point, CH_ARCH_DIVERTER_BYTES, leads_to, false);
 	/* Room for edge, point and user word comes first: a failure changes nothing (I15). */
-	if ((status = ch__side_need(&s, holder.bits ? 3 : 2)) != CH_OK)
+	if (status != CH_OK || (status = ch__side_need(&s, holder.bits ? 3 : 2)) != CH_OK)
 		return status;
 	if (holder.bits && (status = ch__edge_add(&s, holder)) != CH_OK)
 		return status;
@@ -404,10 +407,8 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 		return ch__because(CH_E_STATE, "the block has no owner whose vm knows refs");
 	if (!ch__block_has(s.heap, s.block, exec, sizeof(uintptr_t)))
 		return ch__because_outside(&s, "the ref", exec);
-	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))
-		return ch__because(CH_E_SITE, "the ref %lx shares bytes with what is attached",
-				   exec);
-	if ((status = ch__side_need(&s, 1)) != CH_OK)
+	status = ch__sites_allow(&s, "the ref", exec, sizeof(uintptr_t), 0, true);
+	if (status != CH_OK || (status = ch__side_need(&s, 1)) != CH_OK)
 		return status;
 	struct ch__item item = {.at = ch__offset(s.heap, exec)};
 	ch__side_add(&s, CH__ITEM_REF, item, NULL);

@@ -51,8 +51,9 @@ enum ch_status(ch__because_stale)(const char *what, uint64_t bits)
 {
 	if (!bits)
 		return ch__because(CH_E_STALE, "the handle of the %s is none", what);
-	return ch__because(CH_E_STALE, "%s #%lu.%lu %s", what, bits & 0xffffff, bits >> 32,
-			   ch__handle_heap(bits)
-				   ? "is dead, released, or another heap's"
-				   : "is of a heap that was destroyed, or never was");
+	const char *why = "is of a heap that was destroyed, or never was";
+	if (ch__handle_heap(bits)) /* of the four kinds, an assumption alone breaks */
+		why = *what == 'a' ? "broke already, or is another heap's"
+				   : "is dead, released, or another heap's";
+	return ch__because(CH_E_STALE, "%s #%lu.%lu %s", what, bits & 0xffffff, bits >> 32, why);
 }

@@ -562,10 +562,10 @@ TEST(sentence_says_how_a_handle_is_stale)
 	struct ch_block none = {0}, block = rig_block(foreign, 5);
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
 	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
-	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " is dead, ");
+	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " broke already, ");
 	/* The generation of a record that is free is nobody's. */
 	fact.bits += (uint64_t)1 << 32;
-	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " is dead, ");
+	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " broke already, ");
 	REFUSED(ch_owner_set_entry(owner, block), CH_E_STALE, ", or another heap's");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	REFUSED(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_E_STALE, " released, or");

@@ -605,8 +605,8 @@ TEST_RIG(sentence_about_an_exit_leads_to_the_mistake)
 	     (unsigned long)(uintptr_t)&rig);
 	if (CH_ARCH_TRAP_UNIT_BYTES == 1) {
 		CHECK_EQ(ch_patch_point_attach(e.code.block, point, point + 2, NULL), CH_E_SITE);
-		SAYS("CH_E_SITE: the point 0x%lx shares bytes with what is attached, or the exit "
-		     "leads inside", (unsigned long)(uintptr_t)point);
+		SAYS("CH_E_SITE: the point 0x%lx: the exit 0x%lx leads inside of what is attached",
+		     (unsigned long)(uintptr_t)point, (unsigned long)(uintptr_t)point + 2);
 	}
 	CHECK_EQ(ch_patch_point_attach(e.code.block, site.at, exec, NULL), CH_E_SITE);
 	SAYS("CH_E_SITE: the point 0x%lx has other bytes than a patch point",
@@ -720,9 +720,11 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
 	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
 	CHECK_EQ(ch_assumption_break(fact, NULL), CH_E_STALE);
-	SAYS("CH_E_STALE: assumption #");
+	SAYS("CH_E_STALE: assumption #%u.%u broke already, or is another heap's",
+	     (unsigned)fact.bits & 0xffffff, (unsigned)(fact.bits >> 32));
 	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_E_STALE);
-	SAYS("CH_E_STALE: assumption #");
+	SAYS("CH_E_STALE: assumption #%u.%u broke already, or is another heap's",
+	     (unsigned)fact.bits & 0xffffff, (unsigned)(fact.bits >> 32));
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, NULL, 0, NULL, NULL, &trampoline),
 		 CH_E_ARG);

@@ -197,8 +197,7 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
  *   small   hot_bytes + align + 8 are at most a fourth of a page. Small data shares pages with data
  *           of its kind, and costs 8 bytes besides its own. Small RODATA: write is not exec
  *   large   larger, or with CH_OPEN_IN_PLACE: has whole pages; write is exec, a multiple of 64
- *   chunks  a chunk with data, or with code of OWN_FRAMES, has no other code. So a pool of one
- *           chunk has code or data
+ *   chunks  data, and code of OWN_FRAMES, have chunks of their own: a pool of one has code or data
  *   life    KEPT, IMMORTAL or with ch_open.heap: as code opened so. Other data lives while an edge
  *           of a live block, or a word on a stack, leads there, and new data until the third
  *           cycle. When the last block with an edge to the data dies, the data dies, too: in the
@@ -354,8 +353,9 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
  *   free_bytes_now       bytes of the pool that no block has; largest_free_bytes_now: in a row
  *   committed_bytes_now  memory taken from the system, with all that an OPEN block may write
  *   branches_now         all branch_room, with a branch or not; bytes_opened: the room asked for
- *   owners_now           an owner counts until the place of its last block is free
- *   cycles_abandoned     not cycles that got no lock or memory. code_bytes_peak: within 16 KiB */
+ *   owners_now           with those whose last block's place does not serve again yet
+ *   cycles_abandoned     not cycles that got no lock or memory. code_bytes_peak: within 16 KiB
+ *   pause_ns, mark_ns    of a cycle, with the wait for the threads; of its marking without it */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -555,7 +555,7 @@ struct ch_open {
 	unsigned flags;          /* set of enum ch_open_flags */
 	enum ch_kind kind;       /* data: no entry, frame, cold_bytes, branch_room, OWN_FRAMES */
 	const void *not_entrant; /* PATCH: where its shut entry leads; NULL = owner's fallback */
-	const char *name;        /* copied; NULL = the owner's name only */
+	const char *name;        /* copied; NULL = none. Tables say the owner's name, then this */
 	void *user;              /* for ch_block_info, ch_code_at; an owner's: for block_freed */
 	size_t align; /* of exec: a power of two, at most 4096; 0 = 8; large data, IN_PLACE: 64 */
 };
@@ -778,7 +778,7 @@ CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void
  * lock  heap, if the exit lies in another block, too
  * safe  the thread that opened the block
  * cost  O(1); if the exit lies in another block, O(attachments of that block)
- * note  needed behind each call that may invalidate, and on each back edge inside a block */
+ * note  needed on each back edge inside, and behind each call: a thread may invalidate meanwhile */
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
 						       const void *exit, void *user);
 

@@ -312,6 +312,37 @@ TEST(deep_stack_keeps_its_innermost_frames)
 	profile_end(&rig);
 }
 
+/* The ring begins anew at each take; from `room` on lies what the worker has not read. */
+TEST(deep_sample_leaves_what_is_not_read_yet)
+{
+	enum { WORDS = 1024, MOST = CH__PROFILE_FRAMES_MAX + 4, UNREAD = 42 };
+	static uintptr_t returns[WORDS];
+	static uint64_t ring[WORDS];
+	static struct ch__sampler sampler;
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	memcpy(&sampler, atomic_load(&profile_slot(&rig)->sampler), sizeof sampler);
+	sampler.ring = ring;
+	sampler.words = WORDS;
+	for (int i = 0; i < WORDS; i++)
+		returns[i] = (uintptr_t)profile_burn_all + 8;
+	struct ch__sampler_stack stack = make_stack(
+		&made, (void *)((uintptr_t)profile_burn + 8), returns, WORDS);
+	for (uint64_t room = MOST - 8; room <= MOST; room++) {
+		for (int i = 0; i < WORDS; i++)
+			ring[i] = UNREAD;
+		atomic_store(&sampler.head, 2 * WORDS);
+		atomic_store(&sampler.tail, WORDS + room);
+		ch__sampler_take(&sampler, &stack, 1);
+		for (uint64_t i = room; i < WORDS; i++)
+			CHECK_EQ(ring[i], UNREAD);
+	}
+	CHECK_EQ(atomic_load(&sampler.head), 2 * WORDS + 1 + CH__PROFILE_FRAMES_MAX);
+	CHECK(atomic_load(&sampler.dropped) > 0);
+	profile_stop(&rig);
+	profile_end(&rig);
+}
+
 /* Samples and drops add up to all takes, with any memory and any delay. When nobody waits for the
  * worker, takes go on until some sample is dropped. */
 static void take_many(size_t memory_bytes, bool waits, uint64_t takes)

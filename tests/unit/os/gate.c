@@ -284,6 +284,23 @@ TEST(chain_calls_the_handler_that_was_there)
 	CHECK_EQ(ours, 2);
 }
 
+static void note_own_id(void *id)
+{
+	*(int *)id = ch__os_thread_id();
+}
+
+TEST(thread_is_gone_by_the_answer_of_its_own_question)
+{
+	int id = 0;
+	errno = ESRCH;
+	CHECK(!ch__os_thread_is_gone(ch__os_thread_id()));
+	CHECK_EQ(errno, ESRCH);
+	run_on_ended_thread(note_own_id, &id);
+	errno = 0;
+	TEST_UNTIL(ch__os_thread_is_gone(id));
+	CHECK_EQ(errno, 0);
+}
+
 /* Replaces sigaction in the whole program: another handler may come between look and change. */
 static const struct sigaction *comes_between;
 int __sigaction(int signal, const struct sigaction *action, struct sigaction *old);
