@@ -236,6 +236,26 @@ TEST(map_of_a_block_is_made_once)
 	rig_end(&rig);
 }
 
+/* The cold part of a block in pages of its own lies behind all of the hot part. */
+TEST(map_of_a_block_has_room_for_the_last_cold_byte)
+{
+	struct emitter e;
+	rig = rig_start(4 << 20);
+	struct ch_open open = {.owner = rig_owner(&rig, "owner"),
+			       .hot_bytes = 2 << 16,
+			       .cold_bytes = 1 << 16};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	struct ch__site_map *map = &ch__thread_self(rig.heap)->sites;
+	while (!map->is_made)
+		CHECK_EQ(ch_patch_point_attach(e.code.block, emit_point(&e), e.code.exec, NULL),
+			 CH_OK);
+	uint32_t end = ch__offset(rig.heap, (uintptr_t)e.code.cold_exec) + e.code.cold_bytes;
+	CHECK(map->base <= ch__offset(rig.heap, (uintptr_t)e.code.exec));
+	CHECK(end - map->base <= map->capacity);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 enum { REF_AT = 256, BRANCH_AT = 320 };
 static const uint8_t *spot_of_ref, *spot_of_branch;
 

@@ -627,3 +627,19 @@ TEST(files_that_are_enabled_again_are_enabled_once)
 	rig_end(&rig);
 	leave_folder(path);
 }
+
+/* The system keeps the stack of a thread that nobody joined. */
+TEST(file_of_a_heap_that_ended_keeps_no_stack)
+{
+	enum { ROUNDS = 12 };
+	char path[PATH_BYTES];
+	long mappings[ROUNDS];
+	use_folder(path);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct rig rig = start_with(path);
+		rig_end(&rig);
+		mappings[i] = count_mappings();
+	}
+	leave_folder(path);
+	CHECK(mappings[ROUNDS - 1] < mappings[1] + ROUNDS / 2);
+}

@@ -471,7 +471,8 @@ TEST(lines_of_mappings_are_put_together_and_other_text_is_passed_over)
 		CHECK(dprintf(ends[1], "%x-%x r-xp 0001a000 08:1b 12      /lib/a b\n%s\n", i << 12,
 			      (i + 1) << 12, wrong[i % (sizeof wrong / sizeof *wrong)]) > 0);
 		if (i == LINES / 2)
-			CHECK(dprintf(ends[1], "x%.*s-b r-xp 0 8:1 2 /\n", LONG, longest) > LONG);
+			CHECK(dprintf(ends[1], "1-2 r-xp 0 8:1 2 /%.*s-b r-xp 0 8:1 2 /\n", LONG,
+				      longest) > LONG);
 	}
 	close(ends[1]);
 	mappings_pipe = ends[0];
