@@ -37,7 +37,7 @@ libs_unit_os_gate := $(addprefix -Wl$(comma)--wrap=,fallocate madvise munmap clo
 libs_unit_os_remains := -Wl,--wrap=lstat
 libs_unit_observe_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_observe_native := -Wl,--wrap=dladdr
-libs_unit_observe_system := -Wl,--wrap=pthread_create
+libs_unit_observe_system := -Wl,--wrap=pthread_create -Wl,--wrap=pthread_join
 libs_unit_observe_stats_file := -Wl,--wrap=ch__os_file_create_locked
 libs_adversary_ports := -Wl,--wrap=ch__views_sync
 libs_unit_pages_pool := $(addprefix -Wl$(comma)--wrap=,mmap madvise)

@@ -19,7 +19,6 @@ static struct {
 	/* enum wish, futex. Release pairs with the thread's acquire. */
 	_Atomic(uint32_t) wish;
 	_Atomic(uint32_t) has_thread; /* 1 also when no thread could start; then the wish stays */
-	_Atomic(int) process; /* has the thread; release, pairs with acquire in end_at_exit */
 } late;
 
 static bool change_wish(uint32_t from, enum wish to)
@@ -47,27 +46,24 @@ static void names_wait(void)
 		return;
 	if (CH_LOAD_RELAXED(&late.has_thread) || atomic_exchange(&late.has_thread, 1))
 		ch__os_futex_wake(&late.wish);
-	else if (ch__os_thread_start(&late.thread, write_late, NULL))
-		atomic_store_explicit(&late.process, ch__os_process_id(), memory_order_release);
+	else
+		(void)ch__os_thread_start(&late.thread, write_late, NULL);
 }
 
 /* In a child of fork: the thread is the parent's. */
 static void forget_thread(void)
 {
 	bool may_start = ch__os_child_may_start_threads();
-	atomic_store(&late.process, 0);
+	atomic_store(&late.thread.process, 0);
 	atomic_store(&late.has_thread, !may_start);
 	atomic_store(&late.wish, may_start ? WISH_NONE : WISH_WRITE);
 }
 
-/* Waits for a bounded time: the thread may be stuck in a write to a file that does not answer. A
- * child that ran no fork handler has no thread to wait for. */
+/* Waits for a bounded time: the thread may be stuck in a write to a file that does not answer. */
 __attribute__((destructor)) static void end_at_exit(void)
 {
 	ch__os_thread_tell(&late.wish, WISH_END);
-	if (atomic_load_explicit(&late.process, memory_order_acquire) == ch__os_process_id() &&
-	    ch__os_thread_ends(&late.thread, ch__os_now_ns() + EXIT_WAIT_NS))
-		ch__os_thread_join(&late.thread);
+	(void)ch__os_thread_join(&late.thread, ch__os_now_ns() + EXIT_WAIT_NS);
 }
 
 void ch__late_names_come(void)

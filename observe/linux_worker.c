@@ -54,6 +54,8 @@ bool ch__os_thread_start(struct ch__os_thread *thread, void (*fn)(void *arg), vo
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error)
 		errno = error;
+	else
+		atomic_store_explicit(&thread->process, ch__os_process_id(), memory_order_release);
 	return error == 0;
 }
 
@@ -62,13 +64,6 @@ extern void __tsan_init(void) __attribute__((weak)); /* the process has ThreadSa
 bool ch__os_child_may_start_threads(void)
 {
 	return __tsan_init == NULL;
-}
-
-void ch__os_thread_join(struct ch__os_thread *thread)
-{
-	int cancel = ch__cancel_hold();
-	pthread_join(thread->system, NULL);
-	ch__cancel_allow(cancel);
 }
 
 int ch__os_cancel_hold(void)
@@ -81,13 +76,24 @@ void ch__os_cancel_allow(int before)
 	ch__cancel_allow(before);
 }
 
-bool ch__os_thread_ends(struct ch__os_thread *thread, uint64_t until_ns)
+static void join(struct ch__os_thread *thread)
+{
+	int cancel = ch__cancel_hold();
+	pthread_join(thread->system, NULL);
+	ch__cancel_allow(cancel);
+}
+
+bool ch__os_thread_join(struct ch__os_thread *thread, uint64_t until_ns)
 {
 	enum { NS_PER_MS = 1000000 };
+	if (atomic_load_explicit(&thread->process, memory_order_acquire) != ch__os_process_id())
+		return true;
 	while (!atomic_load_explicit(&thread->is_done, memory_order_acquire)) {
 		if (ch__os_now_ns() >= until_ns)
 			return false;
 		ch__os_futex_wait(&thread->is_done, 0, NS_PER_MS);
 	}
+	if (atomic_exchange(&thread->process, 0))
+		join(thread);
 	return true;
 }

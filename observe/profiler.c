@@ -248,7 +248,7 @@ void ch__profiler_stop(struct ch__profiler *p)
 	while ((slot = any_slot(p)))
 		ch__profiler_remove(p, slot);
 	ch__os_thread_tell(&p->ending, 1);
-	ch__os_thread_join(&p->worker);
+	(void)ch__os_thread_join(&p->worker, UINT64_MAX);
 	ch__profile_lock(p);
 	/* What is mapped at the end is seen, too. */
 	(void)ch__maps_read(p);

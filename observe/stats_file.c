@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stats_file.c: the statistics file of a heap (layout: stats_file.h). On request a thread writes
- * the file every 250 ms, and at the end of the heap. The thread calls no VM and knows no reader.
+ * the file after a pause of 250 ms to 2 s, and at the end of the heap. The thread calls no VM and
+ * knows no reader.
  *
  * The file is written by system calls, not through a mapping. A store into a mapped file is a
  * SIGBUS in the VM if the disk is full or somebody cut the file, whatever was reserved before. A
@@ -27,10 +28,10 @@
 #include <string.h>
 
 enum {
-	PERIOD_MS = 250,
+	PERIOD_MS = 250, /* the shortest pause */
 	NS_PER_MS = 1000000,
-	WORK_SHARE = 100, /* the pause is at least so many times the work and its waits for locks */
-	SLEEP_MOST_MS = 2000, /* longest pause */
+	WORK_SHARE = 100, /* up to the longest, a pause is so many times the work and its waits */
+	SLEEP_MOST_MS = 2000,
 	SAMPLES = 64,
 	TEXTS = 4,
 	SECTIONS = 8,
@@ -53,7 +54,6 @@ struct ch__stats_file {
 	_Atomic(uint32_t) is_due;  /* a child of fork has yet to make its file; `used` ends it */
 	_Atomic(uint64_t) period_ns; /* between two writes; 0: no pause, for tests */
 	_Atomic(uint32_t) wish;    /* enum wish, futex; release pairs with the thread's acquire */
-	_Atomic(uint32_t) has_thread; /* release after the start, acquire before the join, then 0 */
 	struct ch__os_thread thread;
 	uint64_t sequence;
 	struct ch__stats_sample samples[SAMPLES]; /* the oldest first */
@@ -310,27 +310,20 @@ static bool print_path(struct ch__stats_file *file)
 
 static const struct ch__listener_calls calls;
 
-/* The last process that started a writing thread. A child of fork that ran no handler has another
- * number, and no thread. */
-static _Atomic(int) writing_process;
-
 static bool open_and_start(struct ch__stats_file *file)
 {
 	if (!print_path(file))
 		return false;
 	if (!ch__os_hold(&file->held, ch__os_file_create_locked(file->path, &file->is_locked)))
 		return false;
-	file->samples_count = 0;
 	atomic_store(&file->wish, WISH_NONE);
 	atomic_store_explicit(&file->is_on, 1, memory_order_release);
-	atomic_store(&writing_process, ch__os_process_id());
 	if (!ch__os_thread_start(&file->thread, write_on, file)) {
 		int error = errno;
 		ch__os_file_remove(file->path);
 		errno = error;
 		return false;
 	}
-	atomic_store_explicit(&file->has_thread, 1, memory_order_release);
 	return true;
 }
 
@@ -416,15 +409,10 @@ static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool
 	return because_no_file(*file->path ? file->path : pattern, may_fail);
 }
 
-/* The first of two callers joins the thread, once it has done its work: ThreadSanitizer reports a
- * thread that nobody joins. */
 static void end_thread(struct ch__stats_file *file, uint64_t until_ns)
 {
-	if (!atomic_load_explicit(&file->has_thread, memory_order_acquire))
-		return;
 	ch__os_thread_tell(&file->wish, WISH_END);
-	if (ch__os_thread_ends(&file->thread, until_ns) && atomic_exchange(&file->has_thread, 0))
-		ch__os_thread_join(&file->thread);
+	(void)ch__os_thread_join(&file->thread, until_ns);
 }
 
 /* Waits for the thread, which looks at the heap. A file that the exit took out stays in memory. */
@@ -444,8 +432,6 @@ __attribute__((destructor)) static void end_all_at_exit(void)
 {
 	const uint64_t exit_wait_ns = 2000000000;
 	uint64_t until_ns = ch__os_now_ns() + exit_wait_ns;
-	if (atomic_load(&writing_process) != ch__os_process_id())
-		return;
 	for (int id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
 		struct ch__stats_file *file = atomic_exchange(&files[id], NULL);
 		if (file)
@@ -457,8 +443,10 @@ static void fork_child(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
 	ch__os_let_go(&file->held);
+	file->samples_count = 0;
+	atomic_store(&file->pauses.noted, 0);
 	bool was_on = atomic_exchange(&file->is_on, 0) || atomic_load(&file->is_due);
-	atomic_store(&file->has_thread, 0);
+	atomic_store(&file->thread.process, 0);
 	if (was_on && strstr(file->pattern, "%p")) {
 		atomic_store(&file->is_due, 1);
 		ch__listener_await_use(listener->heap);

@@ -30,12 +30,14 @@ void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *);
 
 /* --- a thread of the library's own (linux_worker.c); not in a signal handler --- */
 /* The thread has all signals blocked and a small stack. It calls no VM, and no collector knows it.
- * A child of fork does not have the thread: the owner there forgets the record, without a join. */
+ * No child of the process has the thread. Zeros are a record without a thread. */
 struct ch__os_thread {
 	void (*run)(void *arg);
 	void *arg;
 	pthread_t system; /* joined once */
-	_Atomic(uint32_t) is_done; /* run returned; futex: release pairs with ch__os_thread_ends */
+	/* that has a thread to join, or 0; release after the start, acquire before the join */
+	_Atomic(int) process;
+	_Atomic(uint32_t) is_done; /* run returned; futex: release pairs with ch__os_thread_join */
 };
 /* Stores a word that a thread of the library waits for (release), and wakes the thread. */
 void ch__os_thread_tell(_Atomic(uint32_t) *word, uint32_t value);
@@ -43,14 +45,14 @@ void ch__os_thread_tell(_Atomic(uint32_t) *word, uint32_t value);
 bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg) CH_MAY_WAIT;
 /* Returns false under ThreadSanitizer, which ends a child of fork that starts a thread. */
 bool ch__os_child_may_start_threads(void);
-/* Waits for the end of the thread. The owner asks the thread to end before. */
-void ch__os_thread_join(struct ch__os_thread *) CH_MAY_WAIT;
+/* Waits until the thread, which the owner has asked to end, returns; then the first of two callers
+ * joins it: ThreadSanitizer reports a thread that nobody joins. Returns false at until_ns, since an
+ * exit waits for no thread for ever. Returns true at once in a process that has no such thread. */
+bool ch__os_thread_join(struct ch__os_thread *, uint64_t until_ns) CH_MAY_WAIT;
 /* Holds the cancellation of the calling thread off until ch__os_cancel_allow of the result. For
  * calls of other libraries, and ch__os_file_open; the other calls here do so by themselves. */
 int ch__os_cancel_hold(void);
 void ch__os_cancel_allow(int before);
-/* Whether the thread returns before until_ns: an exit waits for no thread for ever. */
-bool ch__os_thread_ends(struct ch__os_thread *, uint64_t until_ns) CH_MAY_WAIT;
 
 /* --- files (linux_files.c); not in a signal handler --- */
 /* As ch__os_file_create, but EBUSY if a living process has locked the file by this call. The lock

@@ -691,6 +691,7 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 	rig_block(rig_owner(&rig, "scm::parent"), 1);
 	snprintf(path, sizeof path, "%s/file.%d", folder, getpid());
 	free(stats_read(path, 1));
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	/* A child collects; a child opens whole pages. */
 	for (int work = 0; work < 3; work++) {
 		uint64_t forked_ns = now_ns();
@@ -717,6 +718,9 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 			const struct ch__stats_sample *samples =
 				stats_section(image, CH__STATS_SAMPLES, &section);
 			CHECK(section.count && samples->at_ns > forked_ns);
+			const struct ch__stats_pause *pauses =
+				stats_section(image, CH__STATS_PAUSES, &section);
+			CHECK(!section.count || pauses->at_ns > forked_ns);
 			free(image);
 			rig_end(&rig);
 			_exit(0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * profile.c: samples of stacks that the test makes, one by one: where the stacks end, the frames'
  * names, what happens when room runs out, and who waits for a handler. */
+#define _GNU_SOURCE /* _Fork */
 #include "tests/support/profile_rig.h"
 
 #include <limits.h>
@@ -693,4 +694,18 @@ TEST(profile_begins_though_an_attached_thread_has_ended)
 	profile_start_still(&rig, 0);
 	profile_stop(&rig);
 	CHECK_EQ(ch_heap_destroy(rig.stage->heap), CH_E_BUSY);
+}
+
+TEST(child_that_ran_no_handler_of_fork_stops_the_profile)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	pid_t pid = _Fork();
+	if (pid == 0) {
+		profile_stop(&rig);
+		_exit(0);
+	}
+	expect_exit_at_once(pid, NULL);
+	profile_stop(&rig);
+	profile_end(&rig);
 }

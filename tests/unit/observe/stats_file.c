@@ -271,6 +271,23 @@ TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_file)
 	leave_folder(path);
 }
 
+TEST(child_that_ran_no_handler_of_fork_ends_a_heap_with_a_file)
+{
+	char path[PATH_BYTES];
+	use_folder(path);
+	struct rig rig = start_with(path);
+	free(stats_read(path, 1));
+	pid_t pid = _Fork();
+	if (pid == 0) {
+		rig_end(&rig);
+		_exit(0);
+	}
+	expect_exit_at_once(pid, NULL);
+	CHECK(is_there(path));
+	rig_end(&rig);
+	leave_folder(path);
+}
+
 TEST(exit_waits_for_no_file_that_could_not_be_made)
 {
 	char path[PATH_BYTES], second[PATH_BYTES + 8];
@@ -626,20 +643,4 @@ TEST(files_that_are_enabled_again_are_enabled_once)
 	struct rig rig = start_with(path);
 	rig_end(&rig);
 	leave_folder(path);
-}
-
-/* The system keeps the stack of a thread that nobody joined. */
-TEST(file_of_a_heap_that_ended_keeps_no_stack)
-{
-	enum { ROUNDS = 12 };
-	char path[PATH_BYTES];
-	long mappings[ROUNDS];
-	use_folder(path);
-	for (int i = 0; i < ROUNDS; i++) {
-		struct rig rig = start_with(path);
-		rig_end(&rig);
-		mappings[i] = count_mappings();
-	}
-	leave_folder(path);
-	CHECK(mappings[ROUNDS - 1] < mappings[1] + ROUNDS / 2);
 }

@@ -68,6 +68,16 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 	return bytes < least_stack ? EINVAL : __real_pthread_create(thread, attributes, run, arg);
 }
 
+static unsigned joins;
+
+int __real_pthread_join(pthread_t, void **);
+int __wrap_pthread_join(pthread_t, void **);
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+	joins++;
+	return __real_pthread_join(thread, result);
+}
+
 static void wait_until_it_looked(struct look *look)
 {
 	while (atomic_load(&look->state) == 0)
@@ -101,7 +111,7 @@ TEST(worker_blocks_all_signals_and_has_a_small_stack)
 	CHECK(look.stack_bytes > 0 && look.stack_bytes <= 1 << 20);
 	atomic_store(&look.state, 2);
 	ch__os_futex_wake(&look.state);
-	ch__os_thread_join(&worker);
+	CHECK(ch__os_thread_join(&worker, UINT64_MAX));
 	/* The thread ends: a join returns a little before the kernel has forgotten the thread. */
 	while (ch__os_thread_signal(look.thread_id, 0, NULL))
 		usleep(1000);
@@ -156,8 +166,8 @@ static void join_nothing_in_a_child(void *arg)
 	/* ThreadSanitizer allows no threads in a child of a process with threads. */
 	if (!CH_TSAN && !ch__os_thread_start(&again, count_up, arg))
 		_exit(2);
-	if (!CH_TSAN)
-		ch__os_thread_join(&again);
+	if (!CH_TSAN && !ch__os_thread_join(&again, UINT64_MAX))
+		_exit(4);
 	if (atomic_load(count) != !CH_TSAN)
 		_exit(3);
 	raise(SIGKILL);
@@ -173,7 +183,7 @@ TEST(worker_has_a_larger_stack_where_thread_local_data_need_it)
 	CHECK(look.stack_bytes >= least_stack);
 	atomic_store(&look.state, 2);
 	ch__os_futex_wake(&look.state);
-	ch__os_thread_join(&worker);
+	CHECK(ch__os_thread_join(&worker, UINT64_MAX));
 }
 
 TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
@@ -192,12 +202,26 @@ TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
 	expect_signal(join_nothing_in_a_child, &count, SIGKILL);
 	atomic_store(&look.state, 2);
 	ch__os_futex_wake(&look.state);
-	ch__os_thread_join(&worker);
-	for (unsigned i = 0; i < 1000; i++) {
+	CHECK(ch__os_thread_join(&worker, UINT64_MAX));
+	for (unsigned i = 1; i <= 1000; i++) {
 		CHECK(ch__os_thread_start(&worker, count_up, &count));
-		ch__os_thread_join(&worker);
+		CHECK(ch__os_thread_join(&worker, UINT64_MAX));
+		CHECK_EQ(count, i);
 	}
-	CHECK_EQ(count, 1000);
+}
+
+/* The system keeps the stack of a thread that nobody joined; a second join is no call to make. */
+TEST(worker_is_joined_once_whoever_waits_for_it)
+{
+	struct ch__os_thread worker = {NULL};
+	_Atomic(uint32_t) count = 0;
+	CHECK(ch__os_thread_join(&worker, 0));
+	CHECK_EQ(joins, 0);
+	CHECK(ch__os_thread_start(&worker, count_up, &count));
+	for (int i = 0; i < 2; i++) {
+		CHECK(ch__os_thread_join(&worker, UINT64_MAX));
+		CHECK_EQ(joins, 1);
+	}
 }
 
 static void rest(void *arg)
@@ -218,13 +242,13 @@ TEST(wait_for_the_end_of_a_worker_uses_no_time)
 	useconds_t rest_us = 300000;
 	CHECK(ch__os_thread_start(&worker, rest, &rest_us));
 	uint64_t before = processor_us();
-	CHECK(!ch__os_thread_ends(&worker, ch__os_now_ns() + 20000000));
-	CHECK(ch__os_thread_ends(&worker, ch__os_now_ns() + UINT64_C(60000000000)));
+	CHECK(!ch__os_thread_join(&worker, ch__os_now_ns() + 20000000));
+	CHECK(ch__os_thread_join(&worker, ch__os_now_ns() + UINT64_C(60000000000)));
 	uint64_t used = processor_us() - before;
 	if (used > rest_us / 3)
 		FAIL("a wait for %u us uses %llu us of a processor", (unsigned)rest_us,
 		     (unsigned long long)used);
-	ch__os_thread_join(&worker);
+	CHECK(ch__os_thread_join(&worker, UINT64_MAX));
 }
 
 /* --- files --- */
