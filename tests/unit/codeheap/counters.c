@@ -179,6 +179,7 @@ TEST_RIG(handle_of_a_branch_is_stale_in_each_block_that_has_the_record_since)
 	const struct ch__thread *self = ch__thread_self(rig.heap);
 	uint32_t generation = ch__handle_generation(first.code.block.bits);
 	struct ch_branch stale = emit_jmp(&first, NULL);
+	CHECK_EQ(ch_branch_link(stale, none), CH_E_STATE);
 	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
 	CHECK_EQ(open_block(owner, 0, &between), CH_OK); /* has the block's record */
 	/* The block that gets the branch's record has the generation of the first block. */
@@ -193,6 +194,17 @@ TEST_RIG(handle_of_a_branch_is_stale_in_each_block_that_has_the_record_since)
 	CHECK_EQ(ch_branch_link(stale, none), CH_E_STALE);
 	CHECK_EQ(ch_branch_link(branch, none), CH_OK);
 	CHECK_EQ(ch_block_abort(&between.code), CH_OK);
+}
+
+TEST_RIG(branch_of_the_first_record_is_found_before_its_commit)
+{
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block none = {0};
+	struct emitter e;
+	do
+		CHECK_EQ(open_block(owner, 1, &e), CH_OK);
+	while (rig_record(e.code.block) != 1);
+	CHECK_EQ(ch_branch_link(emit_jmp(&e, NULL), none), CH_E_STATE);
 }
 
 /* Opens blocks with so many branches each until the heap refuses, then aborts all. */

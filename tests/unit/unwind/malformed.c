@@ -255,7 +255,7 @@ static const struct form unsound[] = {
 	{.what = "two encodings", .letters = "zRR", .encoding = PC_RELATIVE | SDATA4},
 	{.what = "a CIE that is cut in its factors", .letters = "", .cie_length = -4},
 	{.what = "a factor that does not end", .factor_bytes = 30, .cie_length = -24},
-	{.what = "a factor of more than 64 bits", .factor_bytes = 11},
+	{.what = "a factor of more than 64 bits", .letters = "", .factor_bytes = 11},
 	{.fault = IN_FDE,
 	 .what = "an FDE whose CIE lies before the section", .distance = 4096},
 	{.fault = IN_FDE, .what = "an FDE whose CIE is not aligned", .distance = -2},
