@@ -1110,7 +1110,13 @@ struct once {
 
 static enum ch_status call_install(struct ch_heap *heap)
 {
-	return ch_trap_install(heap);
+	static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};
+	enum ch_status status = ch_trap_install(heap);
+	struct sigaction is;
+	for (unsigned i = 0; status == CH_OK && i < sizeof signals / sizeof *signals; i++)
+		CHECK(sigaction(signals[i], NULL, &is) == 0 && is.sa_handler != SIG_DFL);
+	CHECK((status == CH_OK) == heap->reports_traps);
+	return status;
 }
 
 static enum ch_status create_one(int stop_signal, struct ch_heap **heap)
@@ -1147,7 +1153,6 @@ static void run_once(void *arg)
 	if (status != CH_OK) {
 		CHECK(!is_over);
 		CHECK(status == CH_E_MEMORY || (status == CH_E_OS && error == EPERM));
-		CHECK(!heap || !heap->reports_traps);
 		CHECK_EQ(o->call(heap), CH_OK);
 	}
 	_exit(is_over ? 0 : 9);

@@ -204,8 +204,10 @@ TEST_PROFILE(profile_that_cannot_start_leaves_nothing_and_the_next_one_starts)
 		enum ch_status status = ch_profile_start(rig.stage->heap, 1, NULL);
 		calls = ch__os_failable_calls();
 		ch__os_fail_at(0, false);
-		if (status == CH_OK)
+		if (status == CH_OK) {
+			CHECK_EQ(profile_running(&rig)->worker.process, getpid());
 			(void)profile_stop(&rig);
+		}
 		CHECK_EQ(ch__meta_bytes(profile->meta), side);
 		CHECK_EQ(ch_profile_stop(rig.stage->heap, NULL), CH_E_STATE);
 		refused += status != CH_OK;
