@@ -276,11 +276,11 @@ TEST(names_have_all_shades)
 	struct ch__flame *flame = new_flame();
 	struct flame_svg svg;
 	unsigned seen = 0;
-	char name[2] = "a";
-	for (; *name <= 'z'; ++*name)
+	char name[] = "fa", *last = name + 1;
+	for (; *last <= 'z'; ++*last)
 		CHECK(flame_add(flame, name, CH__FLAME_CODE, 1));
 	draw(flame, &plain, &svg);
-	for (*name = 'a'; *name <= 'z'; ++*name)
+	for (*last = 'a'; *last <= 'z'; ++*last)
 		seen |= 1u << (strstr(flame_find(&svg, name, 1)->class, " s")[2] - '0');
 	CHECK_EQ(seen, 7);
 	flame_forget(&svg);
