@@ -23,6 +23,7 @@ enum {
 	CH__PROFILE_RATE_MAX = 20000,
 	CH__PROFILE_FRAMES_MAX = 512, /* of a stack; the innermost are kept */
 	CH__PROFILE_NAME_BYTES = 512,
+	CH__PROFILE_NAMES_LEAST = 4, /* of codes, in the least memory of a profile */
 };
 
 /* A frame is a word of three kinds: an enumerator below; an address in native code (for a return
@@ -62,7 +63,7 @@ struct ch__profiler_config {
 	void *timer_value;    /* the value in each timer's signals */
 };
 
-/* The memory that a profile of one thread needs. */
+/* The memory that a profile of one thread and a few codes needs. */
 size_t ch__profiler_least_bytes(void);
 /* Returns 0 or errno. The worker runs then, and no thread is sampled. */
 int ch__profiler_create(const struct ch__profiler_config *, struct ch__profiler **) CH_MAY_WAIT;

@@ -19,7 +19,8 @@ static uint32_t hash_of(uint64_t word, uint32_t parent)
 size_t ch__tree_least_bytes(void)
 {
 	const struct ch__tree *tree = NULL;
-	return BUCKETS_MIN * sizeof *tree->buckets + NAMES_MIN * sizeof *tree->names + PIECE_BYTES;
+	return BUCKETS_MIN * sizeof *tree->buckets + NAMES_MIN * sizeof *tree->names + PIECE_BYTES +
+	       CH__PROFILE_NAMES_LEAST * CH__PROFILE_NAME_BYTES;
 }
 
 bool ch__tree_create(struct ch__profiler *p)

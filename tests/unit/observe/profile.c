@@ -388,6 +388,27 @@ TEST(memory_that_is_full_drops_and_counts)
 	take_many(LITTLE_BYTES, true, 2000);
 }
 
+TEST_PROFILE(least_memory_has_room_for_some_code)
+{
+	struct ch_info info[CH__PROFILE_NAMES_LEAST];
+	char name[8], line[16];
+	profile_start_still(&rig, ch__profiler_least_bytes());
+	for (unsigned i = 0; i < CH__PROFILE_NAMES_LEAST; i++) {
+		struct method m;
+		snprintf(name, sizeof name, "code%u", i);
+		method_jumper(rig.stage, &m, name);
+		info[i] = (struct ch_info){.size = sizeof info[i]};
+		CHECK_EQ(ch_block_info(m.block, &info[i]), CH_OK);
+		profile_take_pc(&rig, info[i].exec, 1 + i);
+	}
+	CHECK_EQ(profile_stop(&rig).dropped, 0);
+	profile_read(&rig, 0);
+	for (unsigned i = 0; i < CH__PROFILE_NAMES_LEAST; i++) {
+		snprintf(line, sizeof line, ";code%u;", i);
+		CHECK_EQ(profile_weight(&rig, line), 1 + i);
+	}
+}
+
 /* --- code without a frame record --- */
 
 static struct ch_info make_moments(const char *name)
