@@ -133,8 +133,7 @@ static bool parse(char *line, struct ch__os_mapping *mapping)
 	return true;
 }
 
-/* Visits the lines in order. A line longer than the buffer is lost. Returns false when there are no
- * lines, too. */
+/* Visits the lines in order. A line longer than the buffer is lost. ENODATA: there are no lines. */
 static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping *), void *arg)
 {
 	char text[8192];
@@ -154,8 +153,10 @@ static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping
 			if (parse(at, &mapping) && !visit(arg, &mapping))
 				return true;
 		}
-		if (got == 0)
+		if (got == 0) {
+			errno = is_any ? errno : ENODATA;
 			return is_any;
+		}
 		is_any = true;
 		have -= (size_t)(at - text);
 		memmove(text, at, have);
@@ -173,10 +174,12 @@ bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *)
 	static const char *const paths[] = {"/proc/self/maps", "/proc/thread-self/maps"};
 	int cancel = ch__cancel_hold(), error = 0;
 	bool is_read = false;
-	for (unsigned i = 0; !is_read && i < sizeof paths / sizeof *paths; i++) {
+	bool is_none = true; /* so far no line was visited */
+	for (unsigned i = 0; is_none && i < sizeof paths / sizeof *paths; i++) {
 		int fd = ch__os_fd_apart(open(paths[i], O_RDONLY | O_CLOEXEC));
 		is_read = fd >= 0 && read_lines(fd, visit, arg);
 		error = errno;
+		is_none = fd < 0 || (!is_read && error == ENODATA);
 		if (fd >= 0)
 			close(fd);
 	}

@@ -106,6 +106,8 @@ struct ch__profiler {
 	_Atomic(uint32_t) ending;      /* futex of the worker */
 	_Atomic(uint32_t) maps_wanted; /* a handler met unknown memory; relaxed */
 	_Atomic(struct ch__ranges *) ranges; /* seq_cst, against `inside` of handlers */
+	/* The ranges before these: handlers may be reading them. */
+	CH_BY_GUEST struct ch__ranges *replaced;
 	CH_BY_GUEST struct ch__sampler *samplers;
 	CH_BY_GUEST size_t used_bytes;
 	CH_BY_GUEST struct ch__tree tree;
@@ -151,7 +153,8 @@ void ch__tree_take_name(struct ch__profiler *, struct ch_heap *, struct ch__code
 			bool is_dying) CH_REQUIRES(ch__role_guest);
 
 /* --- profiler_maps.c --- */
-/* Reads the mappings, notes new mappings, gives handlers the ranges. Returns 0 or errno. */
+/* Reads the mappings, notes new mappings, gives handlers the ranges. Returns 0 or errno; EBUSY: a
+ * handler has not ended since the reading before. */
 int ch__maps_read(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
 /* Lists the mappings, in side memory that no bound counts. Returns false with errno. */
 bool ch__seen_now(struct ch__meta *, struct ch__seen_list *);
@@ -164,7 +167,7 @@ const struct ch__seen *ch__seen_find(const struct ch__seen_list *, uintptr_t add
 bool ch__seen_is_same(const struct ch__seen *, const struct ch__seen *);
 
 /* --- profiler_memory.c --- */
-/* Waits until the handler of a slot, or every handler, has left that may use a sampler or ranges
- * from before the call. Returns false if a handler is inside after a second. */
+/* Whether the handler of a slot, or every handler, has left that may use a sampler or ranges from
+ * before the call. The first waits for a second, the other for some microseconds. */
 bool ch__handler_left(struct ch__sampler_slot *);
 bool ch__handlers_left(struct ch__profiler *) CH_REQUIRES(ch__role_guest);

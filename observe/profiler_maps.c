@@ -13,7 +13,8 @@ enum { SEEN_MIN = 32 };
 
 bool ch__seen_is_same(const struct ch__seen *a, const struct ch__seen *b)
 {
-	return a->device == b->device && a->inode == b->inode && a->base == b->base;
+	return a->device == b->device && a->inode == b->inode && a->base == b->base &&
+	       (a->inode || strcmp(a->path, b->path) == 0);
 }
 
 char *ch__text_copy(struct ch__meta *meta, const char *text)
@@ -168,7 +169,7 @@ static int read_ranges(struct ch__profiler *p, struct ch__ranges **out)
 		}
 		ch__meta_free(p->meta, ranges, ranges->bytes);
 		if (!is_read)
-			return error ? error : EIO;
+			return error;
 		room = 2 * r.count;
 	}
 }
@@ -176,13 +177,16 @@ static int read_ranges(struct ch__profiler *p, struct ch__ranges **out)
 int ch__maps_read(struct ch__profiler *p)
 {
 	struct ch__ranges *fresh = NULL;
+	if (p->replaced) {
+		if (!ch__handlers_left(p))
+			return EBUSY;
+		ch__meta_free(p->meta, p->replaced, p->replaced->bytes);
+		p->replaced = NULL;
+	}
 	int error = read_ranges(p, &fresh);
 	if (error)
 		return error;
 	p->maps_read_ns = ch__os_now_ns();
-	struct ch__ranges *old = atomic_exchange(&p->ranges, fresh);
-	/* If a handler does not end, the old ranges stay for good. */
-	if (old && ch__handlers_left(p))
-		ch__meta_free(p->meta, old, old->bytes);
+	p->replaced = atomic_exchange(&p->ranges, fresh);
 	return 0;
 }

@@ -21,11 +21,11 @@ void ch__profile_free(struct ch__profiler *p, void *at, size_t bytes)
 	p->used_bytes -= bytes;
 }
 
-bool ch__handler_left(struct ch__sampler_slot *slot)
+static bool has_left(struct ch__sampler_slot *slot, int patience_ms)
 {
-	enum { SPINS = 1000, PATIENCE_MS = 1000 };
+	enum { SPINS = 1000 };
 	static _Atomic(uint32_t) never;
-	for (int i = 0; i < SPINS + PATIENCE_MS; i++) {
+	for (int i = 0; i < SPINS + patience_ms; i++) {
 		if (!atomic_load_explicit(&slot->inside, memory_order_seq_cst))
 			return true;
 		if (i < SPINS)
@@ -36,11 +36,16 @@ bool ch__handler_left(struct ch__sampler_slot *slot)
 	return false;
 }
 
+bool ch__handler_left(struct ch__sampler_slot *slot)
+{
+	enum { PATIENCE_MS = 1000 };
+	return has_left(slot, PATIENCE_MS);
+}
+
 bool ch__handlers_left(struct ch__profiler *p)
 {
-	bool have_left = true;
 	for (struct ch__sampler *s = p->samplers; s; s = s->next)
-		if (!ch__handler_left(s->slot))
-			have_left = false;
-	return have_left;
+		if (!has_left(s->slot, 0))
+			return false;
+	return true;
 }

@@ -660,26 +660,42 @@ static uint64_t pretend_time(uint64_t waited_ns)
 	return now_ns();
 }
 
-TEST_PROFILE(what_a_handler_reads_waits_for_it)
+TEST_PROFILE(sampler_waits_for_its_handler)
 {
 	ch__os_pretended.clock = pretend_time;
 	profile_start_still(&rig, 0);
 	struct ch__sampler_slot *slot = profile_slot(&rig);
 	struct ch__profiler *p = profile_running(&rig);
-	for (int which = 0; which < 2; which++) {
-		atomic_store(&slot->inside, 1);
-		waits = 0;
-		occupied = slot;
-		if (which == 0) {
-			ch__profile_lock(p);
-			CHECK_EQ(ch__maps_read(p), 0);
-			ch__profile_unlock(p);
-		} else {
-			profile_stop(&rig);
-		}
-		occupied = NULL;
-		CHECK_EQ(atomic_load(&slot->inside), 0);
-	}
+	atomic_store(&slot->inside, 1);
+	waits = 0;
+	occupied = slot;
+	profile_stop(&rig);
+	occupied = NULL;
+	CHECK_EQ(atomic_load(&slot->inside), 0);
+	ch__profile_lock(p);
+	CHECK(!p->samplers);
+	ch__profile_unlock(p);
+}
+
+/* However often the worker reads while a debugger holds a thread in its handler. */
+TEST_PROFILE(ranges_stay_while_a_handler_may_read_them)
+{
+	profile_start_still(&rig, 0);
+	struct ch__sampler_slot *slot = profile_slot(&rig);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	const struct ch__ranges *read_by_handler = atomic_load(&p->ranges);
+	CHECK_EQ(ch__maps_read(p), 0);
+	atomic_store(&slot->inside, 1);
+	size_t bytes = ch__meta_bytes(p->meta);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ch__maps_read(p), EBUSY);
+	CHECK(p->replaced == read_by_handler);
+	CHECK_EQ(ch__meta_bytes(p->meta), bytes);
+	atomic_store(&slot->inside, 0);
+	CHECK_EQ(ch__maps_read(p), 0);
+	CHECK_EQ(ch__meta_bytes(p->meta), bytes);
+	ch__profile_unlock(p);
 }
 
 TEST_PROFILE(handler_that_does_not_end_keeps_its_sampler)

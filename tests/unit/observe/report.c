@@ -377,6 +377,20 @@ TEST_PROFILE(mappings_that_were_seen_are_no_news)
 	ch__profile_unlock(p);
 }
 
+/* The kernel calls its own mapping [vdso], and lays it beside anybody's. */
+TEST(memory_of_the_system_beside_code_of_no_file_is_another)
+{
+	char system[] = "[vdso]", again[] = "[vdso]", none[] = "";
+	char file[] = "/a", gone[] = "/a (deleted)";
+	struct ch__seen named = {.low = 4096, .high = 8192, .path = system}, other = named;
+	other.path = again;
+	CHECK(ch__seen_is_same(&named, &other));
+	other.path = none;
+	CHECK(!ch__seen_is_same(&named, &other));
+	struct ch__seen of_file = {.inode = 2, .path = file}, of_gone = {.inode = 2, .path = gone};
+	CHECK(ch__seen_is_same(&of_file, &of_gone));
+}
+
 static void check_has_page(const struct ch__ranges *ranges, const uint8_t *page)
 {
 	unsigned found = 0;
