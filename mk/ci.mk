@@ -56,7 +56,9 @@ lint:
 	@tools/setup.sh lint
 	+@$(sub) run-lint
 run-lint: $(libs) $(bdw_libs) $(lib_o)
-	@CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o) $(bdw_o)' CODEHEAP_GUEST_HEADERS='$(guest_headers)' \
+	@echo $(filter-out $(for_others),$(test_sources) $(wildcard tests/support/*.c tests/runner/*.c)) | \
+	 xargs -P 2 -n 16 clang-14 $(CSTD) -I. -pthread $(WARN) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fsyntax-only 2>$(BUILD)/clang-of-tests; \
+	 CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o) $(bdw_o)' CODEHEAP_GUEST_HEADERS='$(guest_headers)' \
 	 tools/lint.sh
 
 measure: $(lib_o) $(bdw_o)

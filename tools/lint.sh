@@ -43,6 +43,9 @@ for file in tests/orders/*.c; do
     -Werror=implicit-function-declaration "$file" 2>&1 | grep -E ': (fatal )?error:' >>"$findings"
 done
 
+# ---- what clang has to say of the tests, which `make check` compiles with gcc: the Makefile, which has the flags, asked it
+grep -E ': (fatal error|error|warning):' "$build/clang-of-tests" >>"$findings"
+
 # ---- the manual page lists what the headers declare
 run_checker tools/man_functions.py
 

@@ -213,7 +213,7 @@ TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
 /* The system keeps the stack of a thread that nobody joined; a second join is no call to make. */
 TEST(worker_is_joined_once_whoever_waits_for_it)
 {
-	struct ch__os_thread worker = {NULL};
+	struct ch__os_thread worker = {0};
 	_Atomic(uint32_t) count = 0;
 	CHECK(ch__os_thread_join(&worker, 0));
 	CHECK_EQ(joins, 0);
