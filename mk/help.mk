@@ -16,7 +16,7 @@ help:
 #help make bench          figures beside their peers, in build/bench.json; WRITE=1: docs/figures.md < 210 s
 #help make bench-compare OLD=file   what got worse by more than 15 % since that bench.json           1 s
 #help make instructions  of each hot path, by callgrind, beside bench/instructions.list; WRITE=1 writes it   60 s
-#help make lint           include direction, exports, docs, words, lengths, symbol allowlists       10 s
+#help make lint           include direction, exports, docs, words, lengths, symbol allowlists       40 s
 #help make measure        the size of the library in tables; WRITE=1 puts them into docs/design.md, CHECK=1 compares  10 s
 #help make tidy           contracts of locks and world by clang, clang-tidy, cppcheck, -fanalyzer; PARTS=some  < 180 s
 #help make model          the protocol models in spin, with their mutants                        < 180 s
