@@ -66,6 +66,45 @@ TEST_PROFILE(memory_of_a_profile_is_counted_and_bounded)
 	CHECK(profile_stop(&rig).dropped > 0);
 }
 
+/* What is taken already does not count: the bound is so chosen that a ring twice as large would be a
+ * fourth of the bound, and more than a fourth of what is left. */
+TEST_PROFILE(ring_takes_at_most_a_fourth_of_what_is_left)
+{
+	enum { SHARE = 4, WORDS = 4096 };
+	size_t twice = (2 * WORDS + CH__PROFILE_FRAMES_MAX + 2) * sizeof(uint64_t);
+	profile_start_still(&rig, SHARE * twice);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	const struct ch__sampler *s = p->samplers;
+	CHECK_EQ(s->words, WORDS);
+	CHECK(s->ring_bytes * SHARE <= SHARE * twice - (p->used_bytes - s->ring_bytes));
+	ch__profile_unlock(p);
+}
+
+TEST_PROFILE(code_in_the_last_place_of_the_table_gets_its_name)
+{
+	struct method m;
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	method_constant(rig.stage, &m, "code", 1);
+	profile_take_pc(&rig, block_info(m.block).exec, 1);
+	profile_wait_for_worker(&rig);
+	ch__profile_lock(p);
+	struct ch__code_name *names = p->tree.names, *last = &names[p->tree.names_mask];
+	for (struct ch__code_name *at = names; at < last; at++)
+		if (at->key) {
+			*last = *at;
+			*at = (struct ch__code_name){.key = 0};
+		}
+	uint64_t key = last->key;
+	ch__profile_unlock(p);
+	ch__profiler_name_all(p, rig.stage->heap, (uint32_t)(key >> CH__LOOK_HEAP_SHIFT));
+	ch__profile_lock(p);
+	CHECK(last->is_taken);
+	CHECK_STR(last->text, "code");
+	ch__profile_unlock(p);
+}
+
 /* A leak would be an arena each time. Sanitizers keep freed memory on purpose. */
 static void see_that_nothing_stays(size_t first, int rounds)
 {

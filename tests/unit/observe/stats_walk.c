@@ -68,6 +68,7 @@ TEST(kind_of_an_owner_is_what_stands_before_two_colons)
 		{"one:colon", "other"},
 		{"a:b::c", "a:b"},
 		{"::nothing", "other"},
+		{":::nothing", "other"},
 		{"other::a", "other"},
 		{"one at its end:", "other"},
 		{"two at its end::", "two at its end"},
