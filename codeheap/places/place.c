@@ -62,12 +62,13 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	       __atomic_load_n(&block->side_list, __ATOMIC_RELAXED) == list;
 }
 
-static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t number, uint32_t offset,
+static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t offset,
 		       struct ch__place *place)
 {
 	const struct ch__tombstone *stone =
 		ch__table_at_bytes(&heap->tombstones, slot, sizeof *stone);
-	if (load(&stone->number) != number)
+	uint64_t dead = atomic_load_explicit(&stone->dead, memory_order_acquire);
+	if (!dead)
 		return false;
 	uint32_t hot = load(&stone->hot_offset), cold = load(&stone->cold);
 	uint32_t hot_bytes = load(&stone->hot_granules) * CH__GRANULE_BYTES;
@@ -81,17 +82,17 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 	place->is_cold = !covers(offset, hot, hot_bytes, head, place);
 	if (place->is_cold && !covers(offset, cold_at, cold_bytes, CH__HEAD_BYTES, place))
 		return false;
-	uint32_t how = load(&stone->block_how);
+	uint32_t how = (uint32_t)(dead >> 32);
 	place->state = CH_BLOCK_DEAD;
 	place->is_slot = (cold & CH__TOMB_SLOT) != 0;
 	place->is_data = false;
 	place->block = how & CH__INDEX_MAX;
 	place->death = (enum ch__death)(how >> 24 & 15);
 	place->cause = (enum ch__cause)(how >> 28);
-	place->generation = load(&stone->generation);
+	place->generation = (uint32_t)dead;
 	place->collection = load(&stone->collection);
 	copy_names(heap, load(&stone->name), load(&stone->owner_name), place);
-	return CH_LOAD_RELAXED(&stone->number) == number;
+	return CH_LOAD_RELAXED(&stone->dead) == dead;
 }
 
 bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
@@ -102,7 +103,7 @@ bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch
 	for (uint64_t n = written; n > oldest; n--) {
 		uint32_t slot = 1 + (uint32_t)((n - 1) & (size - 1));
 		if (ch__table_has(&heap->tombstones, slot) &&
-		    read_stone(heap, slot, ch__tombstone_number(n), offset, place))
+		    read_stone(heap, slot, offset, place))
 			return true;
 	}
 	return false;

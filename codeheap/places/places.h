@@ -99,24 +99,18 @@ enum ch__death {
 	CH__DEATH_FREED_NOT_RUNNING,
 };
 
-/* Read without a lock: number, the other fields, number again. Stored under heap, each field with
- * release: a reader that loads a field of the next record finds the number changed. */
+/* Read without a lock: who died, the other fields, who died again. Stored under heap, each field
+ * with release: a reader that loads a field of the next record finds another one dead. */
 struct ch__tombstone {
-	_Atomic(uint32_t) number; /* ch__tombstone_number; 0 while it is written */
+	/* generation | index << 32 | enum ch__death << 56 | enum ch__cause << 60, different for all
+	 * deaths; 0 while it is written */
+	_Atomic(uint64_t) dead;
 	_Atomic(uint32_t) hot_offset, hot_granules;
-	_Atomic(uint32_t) cold;      /* enum ch__tomb_cold */
-	_Atomic(uint32_t) block_how; /* index | enum ch__death << 24 | enum ch__cause << 28 */
-	_Atomic(uint32_t) generation;
+	_Atomic(uint32_t) cold; /* enum ch__tomb_cold */
 	_Atomic(uint32_t) owner_name, name;  /* short names, referenced; 0: none of its own */
 	_Atomic(uint32_t) collection;
 };
-_Static_assert(sizeof(struct ch__tombstone) == 36, "65,536 tombstones take 2.25 MiB");
-
-/* Number of the n-th death, n from 1. Never 0, and different for deaths that share a slot. */
-static inline uint32_t ch__tombstone_number(uint64_t n)
-{
-	return (uint32_t)(n % UINT32_MAX) + 1;
-}
+_Static_assert(sizeof(struct ch__tombstone) == 32, "65,536 tombstones take 2 MiB");
 
 /* Word `cold`: in a span the cold part follows the hot part, elsewhere it begins at a granule. */
 enum ch__tomb_cold {

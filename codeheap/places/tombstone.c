@@ -69,17 +69,17 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 		cold |= CH__TOMB_SPAN | CH__TOMB_IN_PLACE;
 	else
 		cold |= CH__TOMB_SPAN;
+	uint64_t how = index | (uint32_t)death_of(heap, owner, death) << 24 |
+		       (uint32_t)ch__block_cause(block) << 28;
 	__builtin_prefetch(stone + 8, 1);
-	CH_STORE_RELAXED(&stone->number, 0);
+	CH_STORE_RELAXED(&stone->dead, 0);
 	put(&stone->hot_offset, block->hot_offset);
 	put(&stone->hot_granules, ch__hot_bytes(block) / CH__GRANULE_BYTES);
 	put(&stone->cold, cold);
-	put(&stone->block_how, index | (uint32_t)death_of(heap, owner, death) << 24 |
-				       (uint32_t)ch__block_cause(block) << 28);
-	put(&stone->generation, CH_LOAD_RELAXED(&block->generation));
 	put(&stone->collection, CH_LOAD_RELAXED(&heap->epoch) - 1);
 	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
 	put_name(heap, &stone->name, list ? ch__name_short(heap, list->name) : 0);
-	put(&stone->number, ch__tombstone_number(written + 1));
+	atomic_store_explicit(&stone->dead, CH_LOAD_RELAXED(&block->generation) | how << 32,
+			      memory_order_release);
 	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);
 }

@@ -317,7 +317,7 @@ struct ch_config {
 	 * libcodeheap-profile (ch_stats_file_enable). CODEHEAP_STATS overrides, without CH_E_OS. */
 	const char *stats_file;
 	unsigned step_blocks;    /* the most that a step of the sweep frees: 1 to 64; 0 = 64 */
-	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 36 bytes
+	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
 	 * each, some 70 more with a name of its own, taken as blocks die: 2 to 7 MB for 65,536. */
 	unsigned remembered_dead;
 	/* On a broken invariant, before the line on stderr and abort(). The last given counts. */

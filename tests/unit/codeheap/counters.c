@@ -397,34 +397,6 @@ TEST_RIG_BY(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep,
 
 /* --- tombstones --- */
 
-TEST_RIG(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
-{
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct ch__place place;
-	uint32_t offsets[3];
-	rig.heap->tombstones_written = (UINT64_C(1) << 32) - 2;
-	for (int i = 0; i < 3; i++) {
-		struct ch_owner gone = rig_owner(&rig, "gone");
-		offsets[i] = ch__offset(rig.heap, (uintptr_t)block_info(rig_block(gone, 1)).exec);
-		(void)rig_block(owner, 2);
-		CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
-		ch__place_find(rig.heap, offsets[i], &place);
-		CHECK_EQ(place.state, CH_BLOCK_DEAD);
-	}
-	struct ch__tombstone *stone = NULL;
-	for (uint32_t slot = 1; slot <= rig.heap->config.remembered_dead; slot++) {
-		if (!ch__table_has(&rig.heap->tombstones, slot))
-			continue;
-		struct ch__tombstone *at = ch__table_at(&rig.heap->tombstones, slot);
-		if (at->hot_granules && at->hot_offset <= offsets[1] &&
-		    offsets[1] < at->hot_offset + at->hot_granules * CH__GRANULE_BYTES)
-			stone = at;
-	}
-	CHECK(stone);
-	stone->number = 0;
-	CHECK(!ch__place_find_freed(rig.heap, offsets[1], &place));
-}
-
 /* Returns the tombstone that was written last. */
 static const struct ch__tombstone *last_stone(const struct rig *rig)
 {
