@@ -66,8 +66,8 @@ TEST_PROFILE(memory_of_a_profile_is_counted_and_bounded)
 	CHECK(profile_stop(&rig).dropped > 0);
 }
 
-/* What is taken already does not count: the bound is so chosen that a ring twice as large would be a
- * fourth of the bound, and more than a fourth of what is left. */
+/* What is taken already does not count: the bound is so chosen that a ring twice as large would be
+ * a fourth of the bound, and more than a fourth of what is left. */
 TEST_PROFILE(ring_takes_at_most_a_fourth_of_what_is_left)
 {
 	enum { SHARE = 4, WORDS = 4096 };
