@@ -139,7 +139,7 @@ static int look_from_a_callee(int number)
 }
 
 static const uint8_t *stepped;
-static bool was_at[52]; /* bytes of the longest code */
+static bool was_at[5000]; /* bytes of the longest code */
 static bool wants_registers;
 
 static void on_step(int, siginfo_t *, void *ucontext)
@@ -186,6 +186,28 @@ TEST_FRAMES(caller_is_found_at_each_instruction)
 	wants_registers = true;
 	for (uint8_t room : {16, 48, 112})
 		CHECK_EQ(step_through(new_steps(r, room)), INSTRUCTIONS);
+}
+
+/* The words of note, steps and saves have two bytes each: the code of code_of lies two KiB behind a
+ * jump to it and in front of its note, and has a frame of more than 255 bytes. */
+TEST_FRAMES(caller_is_found_in_long_code_with_a_large_frame)
+{
+	enum { AT = 2304, ROOM = 400 };
+	bytes b = bytes()({0xe9, (AT - 5) % 256, (AT - 5) / 256, 0, 0});
+	b.at.resize(AT, 0x90);
+	b({0x53, 0x41, 0x54, 0x55, 0x48, 0x81, 0xec, ROOM % 256, ROOM / 256, 0, 0})(
+		{0x31, 0xdb, 0x45, 0x31, 0xe4, 0x31, 0xed})(
+		{0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0})(
+		{0x48, 0x81, 0xc4, ROOM % 256, ROOM / 256, 0, 0, 0x5d, 0x41, 0x5c, 0x5b, 0xc3});
+	b.at.resize(b.size() + AT, 0x90);
+	ch_frame_step steps[] = {{AT + 1, 16},	{AT + 3, 24},  {AT + 4, 32},  {AT + 11, 32 + ROOM},
+				 {AT + 32, 32}, {AT + 33, 24}, {AT + 35, 16}, {AT + 36, 8}};
+	ch_frame_save saves[] = {{3, 2, AT + 1}, {12, 3, AT + 3}, {6, 4, AT + 4}};
+	ch_frame frame = {steps, saves, 8, 3};
+	block code;
+	CHECK_EQ(try_commit(r, b, &frame, &code), CH_OK);
+	wants_registers = true;
+	CHECK_EQ(step_through(code), INSTRUCTIONS + 1);
 }
 
 /* Push rbx, rbp, r12 to r15; sub rsp, 24; xor each; mov rax, rdi; mov edi, esi; call rax;

@@ -577,6 +577,26 @@ static void make_dead(const struct rig *rig, void *arg)
 		(void)rig_block(rig_owner(rig, "dead"), 1);
 }
 
+TEST(poll_while_marking_serves_no_heap)
+{
+	struct rig one, other;
+	struct ch_marker *marker;
+	start_host(&one, 1 << 20, NULL);
+	start_host(&other, 1 << 20, NULL);
+	rig_apart(&other, make_dead, NULL);
+	CHECK_EQ(ch_mark_begin(other.heap, &marker), CH_OK);
+	ch_mark_stack(marker, &other, &other); /* no stack has code */
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	CHECK_EQ(ch_mark_begin(one.heap, &marker), CH_OK);
+	ch_thread_poll();
+	CHECK(atomic_load(&other.heap->sweep_pending));
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	ch_thread_poll();
+	CHECK(!atomic_load(&other.heap->sweep_pending));
+	rig_end(&other);
+	rig_end(&one);
+}
+
 /* Many steps of the sweep: a stop of the other heap waits for one of them at most. */
 TEST(thread_that_sweeps_one_heap_stands_still_for_another)
 {

@@ -85,9 +85,12 @@ TEST(boxes_lie_where_the_weights_say)
 	flame_forget(&svg);
 }
 
-/* The legend has a box of 14 pixels for each kind, with the name behind. */
+/* The legend has a box of 14 pixels for each kind, with the name behind, and then the next box: a
+ * letter is some 7 pixels wide. */
 TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
 {
+	enum { LETTER = 6 };
+	int end = 0;
 	struct ch__flame *flame = new_flame();
 	struct flame_text out = {0};
 	unsigned kinds = 0;
@@ -104,6 +107,9 @@ TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
 			group--;
 		CHECK(name && strncmp(group, "<g class=\"kind ", 15) == 0);
 		CHECK_EQ(atoi(name + strlen("<text x=\"")), atoi(box) + 14 + 6);
+		CHECK(atoi(box) > end);
+		const char *text = strchr(name, '>') + 1;
+		end = atoi(box) + 14 + 6 + LETTER * (int)strcspn(text, "<");
 		kinds++;
 		at = name;
 	}
