@@ -154,7 +154,8 @@ static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping
 				return true;
 		}
 		if (got == 0) {
-			errno = is_any ? errno : ENODATA;
+			if (!is_any)
+				errno = ENODATA;
 			return is_any;
 		}
 		is_any = true;
