@@ -452,7 +452,7 @@ class Heap:
         found = self.tombstone(address)
         if found:
             slot, stone = found
-            offset, how = address - self.exec_base, stone["block_how"]
+            offset, how = address - self.exec_base, stone["dead"] >> 32
             parts = self.parts_of(stone)
             index = how & 0xffffff
             number = self.number_of(index)
