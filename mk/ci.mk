@@ -52,11 +52,12 @@ run-breaks: $(core_tests) $(tool_tests)
 	+@export CODEHEAP_TEST_SEED=1; $(test_environment) tests/breaks/unplanned.py run --build=$(BUILD) --index=$(index) \
 	  --seconds=$(breaks_seconds) --seed=$(SEED) $(if $(ROOM),--room='$(ROOM)') $(if $(filter 1,$(REST)),--rest) $(if $(AGAIN),--again='$(AGAIN)') $^
 
+c_of_tests = $(filter-out $(for_others),$(test_sources) $(wildcard tests/support/*.c tests/runner/*.c))
 lint:
 	@tools/setup.sh lint
 	+@$(sub) run-lint
 run-lint: $(libs) $(bdw_libs) $(lib_o)
-	@echo $(filter-out $(for_others),$(test_sources) $(wildcard tests/support/*.c tests/runner/*.c)) | \
+	@echo $(c_of_tests) | \
 	 xargs -P 2 -n 16 clang-14 $(CSTD) -I. -pthread $(WARN) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fsyntax-only 2>$(BUILD)/clang-of-tests; \
 	 CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o) $(bdw_o)' CODEHEAP_GUEST_HEADERS='$(guest_headers)' \
 	 tools/lint.sh
@@ -74,7 +75,7 @@ tidy:
 	+@$(sub) run-tidy
 run-tidy:
 	@TIDY_FLAGS='$(CSTD) -I. -pthread $(WARN) $(PROGRAM_FLAGS)' TIDY_LIB='$(lib_c) $(if $(bdw_o),codeheap/gc_bdw.c)' \
-	 TIDY_HOSTS='$(wildcard tools/callgrind/*.c tools/codeheap-top/*.c tools/draw/*.c) $(scheme_c) $(demo_c) $(examples:$(BUILD)/%=%.c)' TIDY_TESTS='$(filter-out $(for_others),$(test_sources) $(wildcard tests/support/*.c tests/runner/*.c))' \
+	 TIDY_HOSTS='$(wildcard tools/callgrind/*.c tools/codeheap-top/*.c tools/draw/*.c) $(scheme_c) $(demo_c) $(examples:$(BUILD)/%=%.c)' TIDY_TESTS='$(c_of_tests)' \
 	 TIDY_OUTSIDE='$(outside_c)' TIDY_OUTSIDE_FLAGS='$(outside_flags)' JOBS='$(or $(JOBS),2)' \
 	 tools/tidy.sh $(PARTS)
 

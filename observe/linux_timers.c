@@ -175,14 +175,14 @@ bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *)
 	static const char *const paths[] = {"/proc/self/maps", "/proc/thread-self/maps"};
 	int cancel = ch__cancel_hold(), error = 0;
 	bool is_read = false;
-	bool is_none = true; /* so far no line was visited */
-	for (unsigned i = 0; is_none && i < sizeof paths / sizeof *paths; i++) {
+	for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) {
 		int fd = ch__os_fd_apart(open(paths[i], O_RDONLY | O_CLOEXEC));
 		is_read = fd >= 0 && read_lines(fd, visit, arg);
 		error = errno;
-		is_none = fd < 0 || (!is_read && error == ENODATA);
 		if (fd >= 0)
 			close(fd);
+		if (is_read || (fd >= 0 && error != ENODATA))
+			break; /* lines were visited */
 	}
 	ch__cancel_allow(cancel);
 	errno = error;

@@ -164,7 +164,7 @@ static enum place place_in_heap(struct compilation *c, struct method *method,
 	struct ch_open open = {
 		.size = sizeof open,
 		.owner = method->owner,
-		.align = 64, /* a line of the cache: elsewhere ack takes up to half as long again */
+		.align = 64, /* begun within a cache line, ack takes up to 1.5 times as long */
 		.hot_bytes = e->used[HOT],
 		.cold_bytes = e->used[COLD],
 		.branch_room = (uint32_t)e->site_count,

@@ -1047,6 +1047,25 @@ EOF
   said '^sentence: codeheap stats takes no argument\.$'
 }
 
+# The program may stand where a death has taken the record and has not said yet who died.
+case_gdb_tombstone_that_is_being_written_is_passed_over() {
+  start
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+facts
+codeheap at \$freed_entry
+python
+from codeheap_gdb import heaps
+slot, stone = heaps.all_heaps()[0].tombstone(int(gdb.parse_and_eval("(long)\$freed_entry")))
+gdb.selected_inferior().write_memory(stone.address_of("dead"), bytes(8))
+end
+codeheap at \$freed_entry
+EOF
+  said_times 1 'freed code: block '
+  said_times 1 "^$(fact freed_entry): unused bytes of page 0 of heap 1 .*: no block, and none freed there on record$"
+}
+
 # Fields of records as a wild store leaves them: each command is a sentence, and gdb's own backtrace goes on.
 case_gdb_damaged_records_are_sentences() {
   start registers

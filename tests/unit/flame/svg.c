@@ -86,7 +86,7 @@ TEST(boxes_lie_where_the_weights_say)
 }
 
 /* The legend has a box of 14 pixels for each kind, with the name behind, and then the next box: a
- * letter is some 7 pixels wide. */
+ * letter is at most 6 pixels wide. */
 TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
 {
 	enum { LETTER = 6 };

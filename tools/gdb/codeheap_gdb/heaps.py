@@ -445,7 +445,7 @@ class Heap:
                  HEAD_BYTES))
 
     def stone_has(self, stone, offset):
-        return any(0 <= offset - low < size for low, size, _ in self.parts_of(stone))
+        return stone["dead"] and any(0 <= offset - low < size for low, size, _ in self.parts_of(stone))
 
     def describe_gap(self, address):
         """What lies at an address of the pool that no block covers."""
