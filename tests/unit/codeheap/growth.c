@@ -330,7 +330,7 @@ TEST_RIG(names_that_come_by_turns_are_shared_each)
 {
 	enum { ROUNDS = 3, NAMES = 10, BYTES = 16 };
 	struct ch_heap *heap = rig.heap;
-	uint32_t names[NAMES];
+	uint32_t names[NAMES] = {0};
 	ch__heap_lock(heap);
 	for (int round = 0; round < ROUNDS; round++)
 		for (int i = 0; i < NAMES; i++) {
