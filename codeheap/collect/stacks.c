@@ -14,7 +14,7 @@
 enum { FIBER_SLACK_BYTES = 256 };
 
 /* The pool's first address is no root: frames of the library have it, and no code begins there. */
-static void root(struct ch_marker *marker, uintptr_t word) CH_HAS_FREEZE
+static CH_COLD void root(struct ch_marker *marker, uintptr_t word) CH_HAS_FREEZE
 {
 	const struct ch_heap *heap = marker->heap;
 	/* A root that found no room would be lost: no marked block leads to it (I6). */
@@ -27,17 +27,18 @@ static void root(struct ch_marker *marker, uintptr_t word) CH_HAS_FREEZE
 	}
 }
 
-/* Aligned, so that the loop lies in one line of the cache wherever the linker puts the neighbours:
- * across two lines the loop takes twice as long. */
+/* Four words a turn, of some five instructions each: hardly any word is a root. Aligned, so that
+ * the loop lies alike in the lines of the cache wherever the linker puts the neighbours. */
 __attribute__((aligned(CH__LINE_BYTES), noinline)) NO_SANITIZE static void
 scan_in_place(struct ch_marker *marker, uintptr_t low, uintptr_t high) CH_HAS_STOP
 {
-	uintptr_t base = marker->heap->pool->exec_base;
+	uintptr_t base = marker->heap->pool->exec_base + 1;
 	uintptr_t size = marker->heap->pool->pool_bytes;
 	low = CH_ROUND_UP(low, 8);
+#pragma GCC unroll 4
 	for (uintptr_t at = low; at + 8 <= high; at += 8) {
 		uintptr_t word = ch__arch_strip(*(volatile uintptr_t *)at);
-		if (CH_LIKELY(word - base - 1 >= size))
+		if (CH_LIKELY(word - base >= size))
 			continue;
 		root(marker, word);
 	}
