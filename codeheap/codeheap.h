@@ -60,12 +60,12 @@
  *
  * Threads. The call that opens a block attaches its thread; the end of a thread detaches it. A
  * thread that is not attached gets CH_E_THREAD from a function for "an attached thread" or for "the
- * thread that opened" a block, and ends the process with a panic when it takes a stub. The thread
- * that opened a block may hand the OPEN block to another attached thread. Between ch_mark_begin and
- * ch_mark_end, and in `ref`, `roots` and `visit`, CH_E_STATE is the status of all that may lock.
+ * thread that opened" a block, and ends the process with a panic when it takes a stub. An attached
+ * thread that was handed an OPEN block counts as the one that opened it. Between ch_mark_begin and
+ * ch_mark_end, and in `ref`, `roots`, `visit`, all that may lock gives CH_E_STATE; a fork panics.
  *
  * Structures with a `size` get new fields at their end. The caller sets `size` to sizeof. With a
- * smaller size, as of an older header, the missing fields are 0. A larger size, or 0, is CH_E_ARG.
+ * smaller size, down to the first release's, the missing fields are 0. Other sizes are CH_E_ARG.
  * Structures with `spare` words get new fields there: a spare word that is not 0 is CH_E_ARG.
  *
  * Limits. A heap has at most 16,777,214 blocks, owners, branches, assumptions and names each; more
@@ -198,10 +198,10 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
  *           of its kind, and costs 8 bytes besides its own. Small RODATA: write is not exec
  *   large   larger, or with CH_OPEN_IN_PLACE: has whole pages; write is exec, a multiple of 64
  *   chunks  data, and code of OWN_FRAMES, have chunks of their own: a pool of one has code or data
- *   life    KEPT, IMMORTAL or with ch_open.heap: as code opened so. Other data lives while an edge
- *           of a live block, or a word on a stack, leads there, and new data until the third
- *           cycle. When the last block with an edge to the data dies, the data dies, too: in the
- *           same cycle, or at once by NOT_RUNNING, even if a stack leads to the data */
+ *   life    KEPT, IMMORTAL or with ch_open.heap: as code opened so. Other data lives until the
+ *           third cycle, then while an edge of a live block leads there, or, if it never had an
+ *           edge, a word on a stack. With the last block that has an edge to it the data dies, in
+ *           the same cycle or at once by NOT_RUNNING, even if a stack leads to the data */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks. CH_SINK_DEFAULT is CH_SINK_UNWIND, in a configuration and in ch_sink_set. */
@@ -270,7 +270,7 @@ struct ch_ops {
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
 	/* A cycle is due: set a flag, call nothing, take no lock that is held over calls. In polls,
-	 * opens, aborts, invalidations, cycles, ends of code (COLLECT: not). NULL: ch_code_free. */
+	 * opens, aborts, invalidations, cycles, frees by NOT_RUNNING. NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after opens failed, with CH_E_FULL, or for want of mappings or a page:
 	 * once for all of them, in polls and collections; maybe before the last open returned. */
@@ -345,7 +345,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * in    heap  no vm, fiber or other thread is attached; no thread is in its code, or in a call
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached (maybe by a call: ch_why)
  * lock  registry, heap; then of the set of heaps
- * safe  any thread; afterwards its handles are stale, and calls with its pointer give CH_E_ARG
+ * safe  any thread; afterwards its handles are stale; its pointer gives CH_E_ARG, not ch_code_at
  * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
@@ -472,8 +472,8 @@ CH_API void ch_thread_poll(void);
 /* ch_thread_poll_word: the word for machine code to test: not 0 while ch_thread_poll has work.
  * ret   the heap's word, at one address for all threads while the heap lives | NULL no such heap
  * safe  any thread; code loads the 4 bytes without a memory order
- * note  polls of the heap's threads set it back, but not while a stop or a sweep lasts, names wait
- *       for perf's map, or a vm waits for space and no collection is wanted. Each heap has one */
+ * note  polls of the heap's threads set it back. It stays set while a stop or a sweep lasts, while
+ *       names wait for perf's map, and while a vm waits for space without a collection wanted */
 CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */
@@ -652,8 +652,8 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
 /* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
  *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0); or the entry
- *       how   COLLECT: a cycle frees the code when no cell, edge, branch or word of a stack, stale
- *             or not, leads there. NOT_RUNNING: now, branches unlinked; with an edge to it, a cycle
+ *       how   COLLECT: a cycle frees the code when no cell, edge, branch or word of a stack leads
+ *             there. NOT_RUNNING: now, branches unlinked; a cycle, if an edge leads there
  * ret   CH_OK | CH_E_ARG how; `at` is in no pool, or inside code | CH_E_STATE the code is immortal,
  *       or an owner's without KEPT | CH_E_STALE nothing is there, or OPEN code. If the code was
  *       freed before, and other code lies there, the call frees the other code
@@ -671,7 +671,7 @@ CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *
  * and INSTRUCTION: other threads may, and each gets the old bytes or the new. WORD: 1, 2, 4 or 8
  * bytes that code loads, aligned to their number. INSTRUCTION: some or all bytes of one, within an
  * aligned 8, and its length stays; aarch64: all of a B, BL, NOP or BRK, to become another of these;
- * riscv64: all of an aligned instruction of 4 bytes. */
+ * riscv64: all of an aligned instruction of 4 bytes. x86-64: only the place is checked. */
 enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
 
 /* ch_code_write: write into committed code, where a store at ch_code.write is lost.

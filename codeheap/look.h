@@ -76,8 +76,8 @@ CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, co
 
 /* ch_address_name: the code at an address: "OWNER BLOCK+0x1c" from the block's first byte, as perf
  * counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
- * exported, "[code of another heap]+0x13" by the block there, "code memory+0x40" where no block
- * is, "+0x7f..." where nothing is known.
+ * exported, "[code of another heap]+0x13" by the block there, "code memory+0x40" where no block is
+ * (or in a visit of another heap), "+0x7f..." where nothing is known.
  * in    heap       NULL, or destroyed: only native code and other heaps' have names
  *       is_return  the address is a return address: name the call before the address
  * out   text       0-terminated unless bytes is 0; control characters are '?'

@@ -98,23 +98,25 @@ bool ch__os_file_is_plain(const char *path)
 	return lstat(path, &found) != 0 || S_ISREG(found.st_mode);
 }
 
-/* Whether a standard stream leads to the path. Such a file keeps its earlier output. */
-static bool is_standard(const char *path)
+/* The standard stream that writes to the regular file at the path, or -1. */
+static int stream_to(const char *path)
 {
 	struct stat found, stream;
-	for (int fd = 0; stat(path, &found) == 0 && fd <= STDERR_FILENO; fd++)
+	bool is_file = stat(path, &found) == 0 && S_ISREG(found.st_mode);
+	for (int fd = 0; is_file && fd <= STDERR_FILENO; fd++)
 		if (fstat(fd, &stream) == 0 && stream.st_dev == found.st_dev &&
-		    stream.st_ino == found.st_ino)
-			return true;
-	return false;
+		    stream.st_ino == found.st_ino && (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+			return fd;
+	return -1;
 }
 
 int ch__os_file_straight(const char *path)
 {
-	enum { MODE = 0600 };
-	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (is_standard(path) ? O_APPEND : O_TRUNC);
-	int cancel = ch__cancel_hold();
-	int fd = ch__os_fd_apart(open(path, flags, MODE));
+	enum { FLAGS = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, MODE = 0600 };
+	int cancel = ch__cancel_hold(), stream = stream_to(path);
+	/* The program writes on where this call ends: the stream has one place in its file. */
+	int fd = stream >= 0 ? fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+			     : ch__os_fd_apart(open(path, FLAGS, MODE));
 	ch__cancel_allow(cancel);
 	return fd;
 }

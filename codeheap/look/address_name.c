@@ -32,7 +32,9 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 		return;
 	}
 	bool is_block = false;
-	if (!ch__is_marking()) {
+	if (ch__lock_is_mine(&heap->lock)) { /* in a visit */
+		is_block = put_block(heap, at, address, t);
+	} else if (!ch__is_marking()) {
 		ch__heap_lock(heap);
 		is_block = put_block(heap, at, address, t);
 		ch__heap_unlock(heap);

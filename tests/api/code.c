@@ -95,6 +95,36 @@ TEST_RIG(code_of_another_heap_is_called_so)
 	CHECK_STR(name, wanted);
 }
 
+struct named {
+	struct ch_heap *heap;
+	function f;
+	char name[64];
+};
+
+static bool name_in_visit(void *arg, const struct ch_info *info)
+{
+	struct named *named = arg;
+	(void)info;
+	ch_address_name(named->heap, address(named->f), false, named->name, sizeof named->name);
+	return true;
+}
+
+/* In a visit of another heap the names would be behind a lock that the visitor may not wait for. */
+TEST_RIG(code_has_its_name_in_a_visit)
+{
+	struct named named = {rig.heap, add_value(rig.heap, "f", 42), ""};
+	CHECK_EQ(ch_block_each(rig.heap, NULL, name_in_visit, &named), CH_OK);
+	CHECK_STR(named.name, "f+0x0");
+	CHECK_EQ(ch_heap_create(NULL, &named.heap), CH_OK);
+	add_value(named.heap, "g", 43);
+	CHECK_EQ(ch_block_each(named.heap, NULL, name_in_visit, &named), CH_OK);
+	CHECK_STR(named.name, "[code of another heap]+0x0");
+	named.f = add_value(named.heap, "h", 44);
+	CHECK_EQ(ch_block_each(rig.heap, NULL, name_in_visit, &named), CH_OK);
+	CHECK_EQ(strncmp(named.name, "code memory+0x", 14), 0);
+	CHECK_EQ(ch_heap_destroy(named.heap), CH_OK);
+}
+
 TEST_RIG(code_is_made_of_bytes_called_and_freed_by_its_address)
 {
 	function f = add_value(rig.heap, "f", 42);
