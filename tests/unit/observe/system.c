@@ -305,8 +305,8 @@ static size_t bytes_of_file(void)
 	return (size_t)found.st_size;
 }
 
-/* The file of a standard stream keeps its bytes, and the stream goes on behind what was written; any
- * other file is emptied. */
+/* The file of a standard stream keeps its bytes, and the stream goes on behind what was written.
+ * Any other file is emptied. */
 TEST(file_of_a_standard_stream_is_written_on)
 {
 	make_folder();
