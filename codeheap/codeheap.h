@@ -65,8 +65,8 @@
  * ch_mark_end, and in `ref`, `roots`, `visit`, all that may lock gives CH_E_STATE; a fork panics.
  *
  * Structures with a `size` get new fields at their end. The caller sets `size` to sizeof. With a
- * smaller size, down to the first release's, the missing fields are 0. Other sizes are CH_E_ARG.
- * Structures with `spare` words get new fields there: a spare word that is not 0 is CH_E_ARG.
+ * smaller size, as of an older header, the missing fields are 0. A larger size, one of less than a
+ * few fields, or no multiple of 8 is CH_E_ARG; so is a `spare` word, for new fields, that is not 0.
  *
  * Limits. A heap has at most 16,777,214 blocks, owners, branches, assumptions and names each; more
  * are CH_E_MEMORY. A block has at most 512 branches, and 524,272 cold bytes with its stubs, with
@@ -199,9 +199,9 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
  *   large   larger, or with CH_OPEN_IN_PLACE: has whole pages; write is exec, a multiple of 64
  *   chunks  data, and code of OWN_FRAMES, have chunks of their own: a pool of one has code or data
  *   life    KEPT, IMMORTAL or with ch_open.heap: as code opened so. Other data lives until the
- *           third cycle, then while an edge of a live block leads there, or, if it never had an
- *           edge, a word on a stack. With the last block that has an edge to it the data dies, in
- *           the same cycle or at once by NOT_RUNNING, even if a stack leads to the data */
+ *           third cycle, and while an edge of a live block, or a word on a stack, leads there.
+ *           With the last block that has an edge to it, data of any age dies: in the same cycle,
+ *           unless a stack leads there; by NOT_RUNNING at once, whatever a stack has */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks. CH_SINK_DEFAULT is CH_SINK_UNWIND, in a configuration and in ch_sink_set. */
@@ -569,7 +569,7 @@ struct ch_code {
 	uint8_t *write, *exec;           /* hot bytes */
 	uint8_t *cold_write, *cold_exec; /* cold bytes; the stubs lie before */
 	uint32_t hot_bytes, cold_bytes;  /* room at exec and at cold_exec */
-	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
+	uint32_t entry_bytes; /* PATCH: the library's, at exec; hot_bytes and used_to count them */
 	uint32_t used_from, used_to; /* in: hot bytes in use; from: a multiple of 8; PATCH: 0 */
 	uint32_t cold_used;    /* in; of data used_from, used_to and cold_used are not read */
 	uint32_t entry_offset; /* in: of the entry from exec; PATCH: 0 */
@@ -815,7 +815,7 @@ enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FR
  * no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is as at
  * the call: cfa 8. No step lies where a call returns to. A child of fork without code sees LEAF. */
 struct ch_frame_step {
-	uint16_t at;  /* exec offset; rises from step to step */
+	uint16_t at;  /* bytes from ch_code.exec; rises from step to step */
 	uint16_t cfa; /* from `at` on, bytes from sp up to the caller's sp: 8 to 32,760, by 8 */
 };
 struct ch_frame_save {

@@ -2,7 +2,8 @@
  * sized.h: the structs of the public headers that may grow, by their size or by spare words (the
  * head of codeheap.h). Fields are added at the end only, and the last field ends a struct without
  * padding: an older program may have anything in padding. Each struct with a size has a least size:
- * the first fields, present in every version. */
+ * the first fields, present in every version. A size is of whole words, as sizeof is: so it cuts no
+ * pointer in two. */
 #pragma once
 
 #include "codeheap/base/why.h"
@@ -16,10 +17,12 @@
 			       "padding that a field would take");             \
 		int none;                                                      \
 	}))
+enum { CH__SIZED_BY = sizeof(uint64_t) };
 /* Checks the size of the caller's struct: the fields up to `least` are present in every version. */
 #define CH__SIZED_CHECK(type, at, least, last) \
 	(CH__ENDS_WITH(type, last),            \
-	 ch__sized_check(#type, (at), CH__UP_TO(struct type, least), sizeof(struct type)))
+	 ch__sized_check(#type, (at), CH_ROUND_UP(CH__UP_TO(struct type, least), CH__SIZED_BY), \
+			 sizeof(struct type)))
 /* Checks the spare words of a struct, which end it. */
 #define CH__SPARE_CHECK(type, at) \
 	(CH__ENDS_WITH(type, spare), ch__spare_check(#type, (at)->spare, sizeof (at)->spare))
@@ -29,10 +32,11 @@ static inline enum ch_status ch__sized_check(const char *name, const void *sized
 {
 	size_t size;
 	memcpy(&size, sized, sizeof size);
-	if (CH_LIKELY(size >= least && size <= most))
+	if (CH_LIKELY(size >= least && size <= most && size % CH__SIZED_BY == 0))
 		return CH_OK;
 	return ch__because(CH_E_ARG, "%s.size is %zu: libcodeheap " CH_VERSION_TEXT
-				     " takes %zu to %zu", name, size, least, most);
+				     " takes %zu to %zu, by %d", name, size, least, most,
+			   CH__SIZED_BY);
 }
 
 static inline enum ch_status ch__spare_check(const char *name, const uint64_t *words, size_t bytes)

@@ -107,7 +107,7 @@ bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, stru
 		return read_spot(heap, (uintptr_t)pc, is_return, out);
 	CH__ENDS_WITH(ch_spot, site_user);
 	/* No ch__because: the sentence of an interrupted call stays. */
-	if (out->size < BARE_BYTES || out->size > sizeof *out)
+	if (out->size < BARE_BYTES || out->size > sizeof *out || out->size % CH__SIZED_BY)
 		return false;
 	return heap ? find_for_less(heap, pc, is_return, out) : find_anywhere(pc, is_return, out);
 }

@@ -7,8 +7,8 @@
 
 enum { GARBAGE = 0xa5 };
 
-/* The size of the struct in an older header, with `field` as the last field. */
-#define UP_TO(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
+/* The size of the struct in an older header, with `field` in the last word. */
+#define UP_TO(type, field) (CH_ROUND_UP(offsetof(type, field) + sizeof(((type *)0)->field), 8))
 
 static void check_untouched(const void *whole, size_t from, size_t bytes)
 {
@@ -145,15 +145,32 @@ TEST_RIG(structs_of_a_newer_header_are_refused_by_name)
 	CHECK(ch_code_at(rig.heap, found.entry, false, &spot));
 }
 
+TEST_RIG(size_that_cuts_a_field_in_two_is_refused)
+{
+	struct ch_open open = {.size = offsetof(struct ch_open, name) + 2,
+			       .heap = rig.heap,
+			       .hot_bytes = 64,
+			       .name = "cut"};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
+	says("CH_E_ARG: ch_open.size is ");
+	struct ch_info found = block_info(rig_block(rig_owner(&rig, "method"), 1));
+	struct ch_spot spot = {.size = offsetof(struct ch_spot, user) + 4};
+	CHECK(!ch_code_at(rig.heap, found.entry, false, &spot));
+	spot.size += 4;
+	CHECK(ch_code_at(rig.heap, found.entry, false, &spot));
+}
+
 TEST_RIG(open_of_an_older_header_asks_for_nothing_behind_its_end)
 {
 	struct ch_open older;
 	struct ch_code code;
 	memset(&older, GARBAGE, sizeof older);
-	older.size = UP_TO(struct ch_open, hot_bytes);
+	older.size = UP_TO(struct ch_open, cold_bytes);
 	older.heap = NULL;
 	older.owner = rig_owner(&rig, "older");
 	older.hot_bytes = 64;
+	older.cold_bytes = 0;
 	CHECK_EQ(ch_block_open(&older, &code), CH_OK);
 	CHECK(code.hot_bytes >= 64 && code.cold_bytes == 0 && code.entry_bytes == 0);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
