@@ -257,7 +257,9 @@ static void write_on(void *arg)
 			continue;
 		}
 		if (!ch__os_file_has_name(fd_of(file)) || !write_file(file, CH__STATS_RUNNING)) {
-			turn_off(file, errno);
+			int error = errno;
+			(void)ch__because(CH_E_OS, "the statistics file %s is off: %m", file->path);
+			turn_off(file, error);
 			return;
 		}
 		worked += ch__os_now_ns() - from;

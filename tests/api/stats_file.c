@@ -594,6 +594,25 @@ TEST(file_that_somebody_removes_is_off)
 	remove_folder();
 }
 
+static void lose_the_file(void *file)
+{
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
+	struct rig rig = start_with(1 << 20, file);
+	CHECK_EQ(unlink(path), 0);
+	wait_until_off(rig.heap, ENOENT);
+	rig_end(&rig);
+}
+
+TEST(debug_says_why_a_file_went_off)
+{
+	char text[400];
+	expect_signal_text(lose_the_file, (void *)(uintptr_t)in_folder("file"), 0, text,
+			   sizeof text);
+	CHECK(strstr(text, "codeheap: CH_E_OS: the statistics file "));
+	CHECK(strstr(text, " is off: ENOENT\n"));
+	remove_folder();
+}
+
 TEST_FILE(file_that_somebody_cuts_is_written_on, 1 << 20)
 {
 	free(stats_read(path, 1));

@@ -413,6 +413,25 @@ EOF
   said '^sentence: A core does not run'
 }
 
+# The caller's frame pointer is no part of the dead block's frame: only the call has happened.
+case_gdb_backtrace_from_freed_code_finds_the_caller() {
+  start
+  gdb_at_code <<EOF
+python
+try:
+    gdb.execute("call ((int(*)(void))\$freed_entry)()")
+except gdb.error:
+    pass
+end
+bt
+kill
+EOF
+  said '^#0 .* in \[freed code: block [0-9]+ of dead, .*, at \+0x1\]'
+  said '^#1 .*<function called from gdb>'
+  said '^#2 .*code_is_ready \('
+  said '^#3 .* in main \('
+}
+
 # A core that leaves out the pages of code: names, states and lines come from the records alone.
 case_gdb_core_without_code_bytes_still_names_it() {
   start
@@ -1147,7 +1166,10 @@ facts
 python
 for text in ("\$sum_entry + 2", "\$sum_point", "outer", "\$freed_entry", "sum", "sum"):
     attempt("break -int3 " + text)
+for text in ("outer if \$rax == 1", "outer", "outer if"):
+    attempt("break -hw " + text)
 end
+codeheap break
 python attempt("break -int3 (long)\$square_entry + ch__heaps[1]->pool->delta")
 handle SIGTRAP nostop noprint pass
 python attempt("break -int3 tail")
@@ -1157,7 +1179,10 @@ EOF
   said "^sentence: $(fact sum_point) is rewritten by the library .* use -hw there\.$"
   said '^sentence: .*freed code: block [0-9]+ of dead'
   said '^taken: break -int3 sum$'
-  said '^sentence: There is a codeheap breakpoint at'
+  said '^taken: break -hw outer if .rax == 1$'
+  said_times 2 '^sentence: There is a codeheap breakpoint at'
+  said '^sentence: `if` needs a condition behind it'
+  said "hardware  $(fact outer_entry) .* if .rax == 1, hit 0 times$"
   said "^Codeheap breakpoint 2 \(INT3\) at $(fact square_entry): block [0-9]+ of square by C \+0x0$"
   said '^sentence: gdb does not stop at SIGTRAP'
   gdb_says "$work/debuggee" <<EOF

@@ -77,7 +77,7 @@ static uint8_t *read_whole(int fd, struct ch__stats_head *head, const char **err
 		if (body || *error)
 			return body;
 		if (i >= TRIES && !has_writer(fd, head)) {
-			*error = "it is not whole: its writer went while it wrote";
+			*error = "it is not whole: its writer went, or had no room, while it wrote";
 			return NULL;
 		}
 		nanosleep(&pause, NULL);

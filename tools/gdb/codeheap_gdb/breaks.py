@@ -288,7 +288,7 @@ def set_one(kind, block, address, wanted):
     if not disassemble.is_instruction(block, address):
         memory.fail(f"{address:#x} is within an instruction or a literal of {block.label}; "
                     f"`codeheap disassemble {block.number}` shows where they begin.")
-    if any(trap.place.address == address for trap in _traps.here()):
+    if any(point.place.address == address for point in _traps.here() + hardware_breaks()):
         memory.fail(f"There is a codeheap breakpoint at {address:#x} already.")
     place = Place(block, address)
     if is_hardware(kind, block, address, wanted):
@@ -306,9 +306,10 @@ PLACE is an ADDRESS, the number or name of a BLOCK, or the name of an OWNER; a n
 word does. Without an argument: lists them. An OWNER means its entry and where code of
 others branches to it; blocks that it gets later are not covered.
 A breakpoint ends with its block: code that is put there later is left alone.
--hw    a hardware breakpoint of gdb's own: `if`, commands and `delete` work. Four exist.
-       Used while fewer than three are taken, with a condition, and where the library
-       rewrites code (patch points, patchable entries).
+-hw    a hardware breakpoint of gdb's own: `if`, commands and `delete` work; `condition`
+       does not. Four exist. Used while fewer than three are taken, with a condition, and
+       where the library rewrites code (patch points, patchable entries). On some virtual
+       machines it never stops; then -int3 misses hits, too.
 -int3  an INT3 written through the heap's write view, used otherwise: gdb's own software
        breakpoints do not work in code of a heap. It stops, counts and is stepped off like
        any breakpoint, has no condition, and goes by `codeheap delete N`. It is in the
@@ -328,6 +329,8 @@ A breakpoint ends with its block: code that is put there later is left alone.
         # A name may have the word: delete-if.
         rest, *condition = re.split(r"(?:^|\s)if(?=[\s(]|$)", argument, maxsplit=1)
         rest, wanted = rest.strip(), "".join(condition).strip()
+        if condition and not wanted:
+            memory.fail("`if` needs a condition behind it.")
         kind = ""
         while rest.startswith("-"):
             kind, _, rest = rest.partition(" ")
@@ -341,11 +344,12 @@ A breakpoint ends with its block: code that is put there later is left alone.
 
 
 def print_list():
-    rows = [(f"codeheap {trap.number}", "INT3", trap.place, trap.hits) for trap in _traps.list]
-    rows += [(f"gdb {point.number}", "hardware", point.place, point.hit_count)
+    rows = [(f"codeheap {trap.number}", "INT3", trap.place, "", trap.hits) for trap in _traps.list]
+    rows += [(f"gdb {point.number}", "hardware", point.place,
+              f" if {point.wanted}" if point.wanted else "", point.hit_count)
              for point in hardware_breaks()]
-    for name, kind, place, hits in rows:
-        print(f"{name:<12} {kind:<9} {place.address:#x} {place.text}, hit {hits} times")
+    for name, kind, place, wanted, hits in rows:
+        print(f"{name:<12} {kind:<9} {place.address:#x} {place.text}{wanted}, hit {hits} times")
     print(f"{len(rows)} breakpoints in code of heaps")
 
 

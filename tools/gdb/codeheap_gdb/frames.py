@@ -48,6 +48,8 @@ class CodeUnwinder(Unwinder):
                 return self.out(pending, heap, heap.pool["runtime_exec"], known.out_of_runtime)
             if heap.has(pc):
                 block = heap.find(pc)
+                if not block and heap.is_first_freed(pc, known.TRAP_PC):
+                    return self.out(pending, heap, pc, known.out_of_call)
                 return self.out(pending, heap, block.hot_code[0] if block else pc, known.out_of)
         return None
 

@@ -427,6 +427,14 @@ class Heap:
                 found, age = (slot, stone), younger
         return found
 
+    def is_first_freed(self, address, trap_bytes):
+        """Whether a call, and no return, may have led there: to the first byte of freed code."""
+        found = self.tombstone(address)
+        if found is None:
+            return False
+        low, _, head = self.parts_of(found[1])[0]
+        return address - self.exec_base - low - head in (0, trap_bytes)
+
     def stone_name(self, slot, stone):
         """As a block's full name."""
         return joined(self.name(stone["owner_name"]), self.name(stone["name"]))

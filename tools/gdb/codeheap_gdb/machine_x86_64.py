@@ -53,6 +53,11 @@ def out_of_runtime(heap, pc, sp, _):
     return sp + pushed + 8, {FP: None}
 
 
+def out_of_call(_heap, _pc, sp, _fp):
+    """As out_of, where a call has just led and no frame was made."""
+    return sp + 8, dict.fromkeys(STEPS_KEPT)
+
+
 def out_of(heap, pc, sp, fp):
     """The caller's sp, and where each register of the caller is: on the stack, or None where the
     code left it. None for a shape that has no rule here."""
@@ -62,7 +67,7 @@ def out_of(heap, pc, sp, fp):
     if shape == "OTHER":
         return out_of_rule(heap.frame_rule(pc), sp, fp)
     if shape in ("TAIL", "LEAF"):
-        return sp + 8, dict.fromkeys(STEPS_KEPT)
+        return out_of_call(heap, pc, sp, fp)
     if shape not in ("POINTER", "KEEPS_ALL", "FRAMED"):
         return None
     places = dict.fromkeys(STEPS_KEPT if shape == "KEEPS_ALL" else (FP,))
