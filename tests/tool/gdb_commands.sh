@@ -1166,7 +1166,7 @@ facts
 python
 for text in ("\$sum_entry + 2", "\$sum_point", "outer", "\$freed_entry", "sum", "sum"):
     attempt("break -int3 " + text)
-for text in ("outer if \$rax == 1", "outer", "outer if"):
+for text in ("outer if \$rax == 1", "outer if \$rax == 1", "outer", "outer if"):
     attempt("break -hw " + text)
 end
 codeheap break
@@ -1182,6 +1182,7 @@ EOF
   said '^taken: break -hw outer if .rax == 1$'
   said_times 2 '^sentence: There is a codeheap breakpoint at'
   said '^sentence: `if` needs a condition behind it'
+  said '^taken: break -hw outer$'
   said "hardware  $(fact outer_entry) .* if .rax == 1, hit 0 times$"
   said "^Codeheap breakpoint 2 \(INT3\) at $(fact square_entry): block [0-9]+ of square by C \+0x0$"
   said '^sentence: gdb does not stop at SIGTRAP'

@@ -288,7 +288,8 @@ def set_one(kind, block, address, wanted):
     if not disassemble.is_instruction(block, address):
         memory.fail(f"{address:#x} is within an instruction or a literal of {block.label}; "
                     f"`codeheap disassemble {block.number}` shows where they begin.")
-    if any(point.place.address == address for point in _traps.here() + hardware_breaks()):
+    alike = _traps.here() + [point for point in hardware_breaks() if point.wanted == wanted]
+    if any(point.place.address == address for point in alike):
         memory.fail(f"There is a codeheap breakpoint at {address:#x} already.")
     place = Place(block, address)
     if is_hardware(kind, block, address, wanted):
