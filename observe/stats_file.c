@@ -258,6 +258,7 @@ static void write_on(void *arg)
 		}
 		if (!ch__os_file_has_name(fd_of(file)) || !write_file(file, CH__STATS_RUNNING)) {
 			int error = errno;
+			/* For CODEHEAP_DEBUG: nobody asks this thread why. */
 			(void)ch__because(CH_E_OS, "the statistics file %s is off: %m", file->path);
 			turn_off(file, error);
 			return;

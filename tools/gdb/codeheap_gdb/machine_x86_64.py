@@ -85,14 +85,14 @@ def out_of(heap, pc, sp, fp):
 
 def out_of_steps(heap, pc, sp):
     """The same by the note behind the code."""
-    places = dict.fromkeys(STEPS_KEPT)
     note = heap.frame_note(pc)
     if note is None:
-        return sp + 8, places
+        return out_of_call(heap, pc, sp, None)
 
     def number(at, size=2):
         return int.from_bytes(heap.code(note + at, size), "little")
     offset = pc - note + number(0, 4)
+    places = dict.fromkeys(STEPS_KEPT)
     step = NOTE_STEPS
     while number(step + 4) <= offset:
         step += 4
